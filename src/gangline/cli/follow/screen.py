@@ -9,12 +9,10 @@ import click
 
 from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
-from gangline.cli.follow.timeline_view import event_lines, timeline_block
 from gangline.cli.follow.view import FINISHED_STATES, JobFrame, job_lines, plain_progress
 from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import is_ansi_terminal
 from gangline.cli.output.text import Span, StyledLine, can_draw, plain_text
-from gangline.cli.output.timeline import TimelineStyle
 from gangline.progress.line import Progress
 
 REPLICA_COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
@@ -123,6 +121,9 @@ class PlainScreen(Screen):
     def show_outcome(self, outcome: RunOutcome) -> None:
         self.say(*plain_summary(outcome))
         if outcome.timeline is not None:
+            from gangline.cli.follow.timeline_view import event_lines
+            from gangline.cli.output.timeline import TimelineStyle
+
             style = TimelineStyle(PLAIN_WIDTH, ascii=not can_draw(self._stream), names=outcome.ranked_names)
             self.say(*event_lines(outcome.timeline, style, legend=False))
 
@@ -226,6 +227,10 @@ class LiveScreen(Screen):
         lines = job_lines(frame, width, room)
         if frame.timeline is None:
             return lines
+        # Imported here and below: nothing of it is needed before a job runs.
+        from gangline.cli.follow.timeline_view import timeline_block
+        from gangline.cli.output.timeline import TimelineStyle
+
         names = {replica.name: replica.shown_name for replica in frame.replicas}
         style = TimelineStyle(width, ascii=self._ascii, names=names)
         left = MAX_TIMELINE_LINES if frame.state in FINISHED_STATES else room + EXTRA_LINES - len(lines)
@@ -240,6 +245,9 @@ class LiveScreen(Screen):
         self._finish()
         self.say(*live_summary(outcome))
         if outcome.timeline is not None:
+            from gangline.cli.follow.timeline_view import event_lines
+            from gangline.cli.output.timeline import TimelineStyle
+
             style = TimelineStyle(self._console.size.width - 1, ascii=self._ascii, names=outcome.ranked_names)
             self.say(*event_lines(outcome.timeline, style))
 

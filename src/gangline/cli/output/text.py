@@ -45,7 +45,7 @@ def clip_line(line: StyledLine, width: int) -> StyledLine:
 def can_draw(stream: IO[str]) -> bool:
     """Whether the encoding of a stream has the signs of bars and curves."""
     try:
-        "▆░✖↻─".encode(stream.encoding or "ascii")
+        "▆░✖↻─".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

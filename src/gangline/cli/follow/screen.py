@@ -193,6 +193,8 @@ class LiveScreen(Screen):
         # The length of the longest replica name so far.
         self._name_width = 0
         self._ascii = not can_draw(stream)
+        # The width and the lines of the block as it is on the screen.
+        self._drawn: tuple[int, list[StyledLine]] = (0, [])
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -219,6 +221,10 @@ class LiveScreen(Screen):
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
         lines = [line for frame in jobs for line in self._job_block(frame, width - 1, room)]
+        if (width, lines) == self._drawn:
+            # The same again would only be bytes, which a slow connection has to carry.
+            return
+        self._drawn = (width, lines)
         rule = Text("─" * (width - 1), style="dim")
         self._live.update(Text("\n").join([rule, *map(self._rich_text, lines)]), refresh=True)
 

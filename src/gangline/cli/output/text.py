@@ -74,6 +74,11 @@ def duration_text(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+def whole_seconds_text(seconds: float) -> str:
+    """`6 s`, `2 min 5 s`: a text that changes once a second."""
+    return f"{int(seconds)} s" if seconds < 10 else duration_text(seconds)
+
+
 def seconds_text(seconds: float) -> str:
     """When something happened after the start: `3.9 s`, `2:05 min`, `1:02:03 h`."""
     if seconds < 60:

@@ -2,6 +2,8 @@
 
 import io
 
+import pytest
+
 from gangline.cli.follow.screen import LiveScreen, PlainScreen, SplitScreen
 from gangline.cli.follow.view import JobFrame, ReplicaState
 from gangline.progress.line import Progress
@@ -74,7 +76,9 @@ def test_a_block_that_has_not_changed_is_not_written_again() -> None:
         assert stream.getvalue() != written
 
 
-def test_the_timeline_is_drawn_where_there_is_room_and_the_last_one_always() -> None:
+def test_the_timeline_is_drawn_where_there_is_room_and_the_last_one_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
     rows = tuple(ReplicaRow(f"worker-{at}", "worker", at, (StateSpan("running", 0.0),)) for at in range(8))
     timeline = TeamTimeline(0.0, 9.5, rows)
     few = TeamTimeline(0.0, 9.5, rows[:3])

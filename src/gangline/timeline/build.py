@@ -67,12 +67,12 @@ def _rows(history: JobHistory, times: JobTimes) -> Iterator[ReplicaRow]:
         replicas.setdefault(life.replica.name, life.replica)
         lives.setdefault(life.replica.name, []).append(life)
     types = list(dict.fromkeys(replica.type for replica in replicas.values()))
-    for replica in sorted(replicas.values(), key=lambda one: (types.index(one.type), one.index, one.name)):
+    for replica in sorted(replicas.values(), key=lambda one: (types.index(one.type), one.number, one.name)):
         own = lives.get(replica.name, [])
         asked = wanted.get(replica) or Interval(own[0].created, own[0].created)
         start = min(asked.start, own[0].created) if own else asked.start
         spans = replica_spans(own, Interval(start, asked.end), times)
-        yield ReplicaRow(replica.name, replica.type, replica.index, spans)
+        yield ReplicaRow(replica.name, replica.type, replica.number, spans)
 
 
 def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
@@ -85,7 +85,7 @@ def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
             for kind, count in replica_counts(body).items()
             for index in range(count)
         }
-        for replica in sorted(asked, key=lambda one: one.index):
+        for replica in sorted(asked, key=lambda one: one.number):
             before = wanted.get(replica)
             if before is None:
                 wanted[replica] = Interval(since)
@@ -95,7 +95,7 @@ def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
             if replica not in asked and interval.end is None:
                 wanted[replica] = Interval(interval.start, max(interval.start, at))
     order = {kind: number for number, kind in enumerate(replica_counts(job.bodies[-1][1]))}
-    return dict(sorted(wanted.items(), key=lambda item: (order.get(item[0].type, len(order)), item[0].index)))
+    return dict(sorted(wanted.items(), key=lambda item: (order.get(item[0].type, len(order)), item[0].number)))
 
 
 def _end(history: JobHistory, times: JobTimes, now: float) -> float:

@@ -114,11 +114,13 @@ def test_a_team_that_has_not_begun_has_no_timeline() -> None:
 
 def member(replica: str, start: datetime, *, started: int, ended: int | None = None) -> Pod:
     """A pod whose process runs from a second on, and was killed at another."""
-    times = {"started_at": start + timedelta(seconds=started)}
-    state = ContainerState(running=ContainerStateRunning(**times))
+    begin = start + timedelta(seconds=started)
+    state = ContainerState(running=ContainerStateRunning(started_at=begin))
     if ended is not None:
         finished = start + timedelta(seconds=ended)
-        state = ContainerState(terminated=ContainerStateTerminated(exit_code=137, finished_at=finished, **times))
+        state = ContainerState(
+            terminated=ContainerStateTerminated(exit_code=137, started_at=begin, finished_at=finished)
+        )
     made = pod(replica, "Running" if ended is None else "Failed")
     kind, _, index = replica.partition("-")
     labels = {REPLICA_TYPE: kind, REPLICA_INDEX: index}

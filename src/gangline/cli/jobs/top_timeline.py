@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gangline.api.meta import JSON, Selector
+from gangline.cli.output.event_rows import is_about
 from gangline.cli.output.metric_curve import metric_curve_lines, metric_names
 from gangline.cli.output.text import Span, StyledLine
 from gangline.cli.output.timeline import (
@@ -13,11 +14,10 @@ from gangline.cli.output.timeline import (
     timeline_lines,
     timeline_metrics,
 )
+from gangline.cli.resources.lookup import EVENTS, ServerJob
+from gangline.cli.resources.replicas import owns_pod
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden
-from gangline.summary.event_rows import is_about
-from gangline.summary.objects import EVENTS, ServerJob
-from gangline.summary.replicas import owns_pod
 from gangline.timeline.curves import leading_replica, progress_points
 from gangline.timeline.live import LiveTimeline
 from gangline.timeline.model import ProgressPoint, TimedVersion
@@ -38,11 +38,12 @@ class TopTimeline:
         own = [pod for pod in pods if owns_pod(job, pod)]
         versions = [TimedVersion(at, self._path(job.resource.plural, job.body), job.body)]
         versions += [TimedVersion(at, self._path("pods", pod), pod) for pod in own]
+        events: Sequence[JSON]
         try:
             events = (await client.list(EVENTS, Selector(job.key.namespace))).items
         except Forbidden:
             # Events add only what operator and scheduler did.
-            events = []
+            events = ()
         versions += [TimedVersion(at, self._path("events", one), one) for one in events if is_about(one, job)]
         seen = {version.path for version in versions}
         gone = sorted(path for path in self._paths - seen if "/events/" not in path)

@@ -15,7 +15,6 @@ from gangline.base.files import private_folder, private_opener, write_private
 from gangline.cli.output.curve import Point, curve_svg
 from gangline.local.home import PlaneHome
 from gangline.timeline.model import TeamTimeline
-from gangline.timeline.svg import timeline_svg
 
 
 class ArtifactFolders(NamedTuple):
@@ -136,6 +135,8 @@ class RunFolder:
 
     def write_timeline(self, timeline: TeamTimeline) -> Path | None:
         """Draw the timeline as SVG; None if there is nothing to draw, or the file cannot be written."""
+        from gangline.timeline.svg import timeline_svg
+
         picture = timeline_svg(timeline)
         if not picture:
             return None

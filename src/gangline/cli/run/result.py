@@ -20,7 +20,6 @@ from gangline.cli.connect.server import archive_flags
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
-from gangline.cli.output.metric_curve import metric_curve_lines, metric_names
 from gangline.cli.output.text import Span, StyledLine
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.request import RunJob, RunRequest
@@ -113,6 +112,8 @@ def _result_lines(request: RunRequest, result: JobResult, folder: RunFolder | No
 
 def _curve_lines(names: Sequence[str], outcome: RunOutcome) -> list[StyledLine]:
     """The curves that were asked for, or a line that says which there are instead."""
+    from gangline.cli.output.metric_curve import metric_curve_lines, metric_names
+
     lines: list[StyledLine] = []
     marks = outcome.timeline.marks if outcome.timeline is not None else ()
     for name in names:

@@ -38,6 +38,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.progress.line import Progress, parse_progress
 from gangline.runtime.informer import Delta, Informer
+from gangline.summary.log_lines import printable_text
 from gangline.timeline.model import TeamTimeline
 
 POLL_INTERVAL = timedelta(milliseconds=100)

@@ -10,6 +10,7 @@ from gangline.cli.output.curve import Point, change_text
 from gangline.cli.output.text import Span, StyledLine, duration_text
 from gangline.jobs.plan.conditions import current_condition
 from gangline.progress.line import parse_progress
+from gangline.summary.log_lines import printable_text
 from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.wording import count_phrase, exit_code_meaning
 

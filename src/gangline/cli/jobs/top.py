@@ -27,7 +27,7 @@ from gangline.cli.output import tables
 from gangline.cli.output.curve import SPARKLINE_BLOCKS
 from gangline.cli.output.text import ansi_text, can_draw
 from gangline.cli.output.timeline import TimelineStyle
-from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.usage import measure_pods, quantity_value

@@ -169,7 +169,7 @@ async def test_a_deleted_job_is_still_there_with_its_timeline_logs_and_cause(tmp
     history = tmp_path / "history"
     async with dashboard_plane(tmp_path, history=history) as plane, plane.logged_in() as browser:
         recording = StoreRecording(history, tmp_path / "pods", SystemClock())
-        recording.start(plane.cluster.store, verdict_maker(plane.client, SystemClock()))
+        recording.start(plane.store, verdict_maker(plane.client, SystemClock()))
         async with background_tasks(recording.run()):
             body = job_body("bert", [sys.executable, "-c", REPORT], workers=0)
             body["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}

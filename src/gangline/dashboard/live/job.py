@@ -105,11 +105,12 @@ class JobFeed(Feed):
             with suppress(TimeoutError):
                 async with time_limit(FIRST_LIST_PATIENCE, self.clock):
                     await run_all(informer.wait_for_answer() for informer in informers)
-            if jobs is None or self._key not in jobs.cache:
+            body = jobs.cache.get(self._key) if jobs is not None else None
+            if jobs is None or body is None:
                 self.problem, self.is_over = self._missing(jobs), True
                 self._ready.set()
                 return
-            uid = jobs.cache.get(self._key)["metadata"].get("uid", "")
+            uid = body["metadata"].get("uid", "")
             versions, _ = await self._past.versions(self._kind, self._key, uid) if self._past is not None else ((), ())
             for version in versions:
                 self._timeline.add(version.at, version.path, version.body)

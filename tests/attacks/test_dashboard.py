@@ -13,13 +13,17 @@ from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.dashboard.links import DashboardAddress
 from gangline.dashboard.live.feed import MAX_WAITING_BYTES
-from gangline.dashboard.settings import DashboardLimits, LoginMethod
+from gangline.dashboard.settings import DashboardLimits, DashboardSettings, LoginMethod
 from gangline.dashboard.web.guard import SECURITY_HEADERS
 from gangline.kube.client import Client
-from gangline.summary.objects import EVENTS, JOB_KINDS, NAMESPACES
-from support.servers.dashboard import DashboardPlane, dashboard_plane, job_body, until, user_token
+from gangline.kube.config.connection import Connection
+from gangline.kube.transport.api import Request
+from gangline.kube.transport.http import HttpTransport
+from gangline.summary.objects import EVENTS, JOB_KINDS, NAMESPACES, json_resource
+from support.servers.dashboard import DashboardPlane, dashboard_plane, job_body, served_dashboard, until, user_token
 from support.waiting import wait_until
 
+SERVICE_ACCOUNTS = json_resource("", "v1", "ServiceAccount", "serviceaccounts")
 PYTORCHJOBS = next(kind for kind in JOB_KINDS if kind.kind == "PyTorchJob")
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 PATH = "/api/jobs/default/pytorchjobs/bert"
@@ -266,3 +270,30 @@ async def test_large_and_malformed_bodies_are_refused(tmp_path: Path) -> None:
             ) as response:
                 assert response.status in (400, 404, 413), (body[:10], response.status)
                 assert "error" in await response.json()
+
+
+async def test_a_server_that_does_not_answer_is_reported_and_a_later_visit_begins_anew(tmp_path: Path) -> None:
+    settings = DashboardSettings(connection=Connection(server="http://127.0.0.1:9"))
+    async with served_dashboard(settings) as (address, dashboard):
+        plane = DashboardPlane(Client(HttpTransport(settings.connection)), address, dashboard, tmp_path)
+        async with plane.logged_in() as browser:
+            for path in ("/api/session", "/api/stream?view=board", "/api/jobs", "/api/stream?view=cluster", PATH):
+                status, answer = await browser.call("GET", path)
+                assert (status, "does not answer" in answer["error"]["message"]) == (502, True), path
+
+
+async def test_a_token_that_ends_ends_the_session(tmp_path: Path) -> None:
+    async with dashboard_plane(tmp_path, login=LoginMethod.TOKEN) as plane:
+        await plane.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "viewer"}}, namespace="default")
+        request = Request(
+            "POST", "/api/v1/namespaces/default/serviceaccounts/viewer/token", (), b'{"spec": {}}', "application/json"
+        )
+        answer = json.loads(await plane.client.requests.call(request))
+        async with plane.logged_in(answer["status"]["token"]) as browser:
+            user = (await browser.get("/api/session"))["user"]
+            assert user == "system:serviceaccount:default:viewer"
+            await plane.client.delete(SERVICE_ACCOUNTS, Key("default", "viewer"))
+            status, answer = await browser.call("GET", f"{PATH}/why")
+            assert status == 401
+            status, answer = await browser.call("GET", "/api/session")
+            assert (status, answer["error"]["login"]) == (401, "token")

@@ -122,6 +122,7 @@ async def test_the_cluster_shows_what_the_team_uses_and_what_is_free(tmp_path: P
         master = body["spec"]["pytorchReplicaSpecs"]["Master"]
         master["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "250m"}}
         await plane.client.create(PYTORCHJOBS, body, namespace="default")
+        nodes: list[Any] = []
         async with browser.stream("view=cluster") as events:
             async for event in events:
                 nodes = event.data.get("nodes") or event.data.get("upsert")

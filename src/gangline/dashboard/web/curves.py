@@ -8,6 +8,7 @@ from aiohttp import web
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.dashboard.live.past import Past
+from gangline.dashboard.live.rights import Refusal
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.dashboard.rows.log_page import AttemptLine
@@ -51,6 +52,7 @@ async def read_curves(
 async def _points(
     request: web.Request, viewer: Viewer, past: Past | None, kind: Resource[JSON], key: Key
 ) -> tuple[Sequence[ProgressPoint], Sequence[TimelineMark] | None, str, list[str]]:
+    refused: list[Refusal] = []
     if past is not None:
         versions, refused = await past.versions(kind, key, request.query.get("uid", ""))
         points = progress_points(versions, key.name)

@@ -122,6 +122,7 @@ async def test_the_cluster_shows_what_the_team_uses_and_what_is_free(tmp_path: P
         master = body["spec"]["pytorchReplicaSpecs"]["Master"]
         master["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "250m"}}
         await plane.client.create(PYTORCHJOBS, body, namespace="default")
+        nodes: list[Any] = []
         async with browser.stream("view=cluster") as events:
             async for event in events:
                 nodes = event.data.get("nodes") or event.data.get("upsert")
@@ -169,7 +170,7 @@ async def test_a_deleted_job_is_still_there_with_its_timeline_logs_and_cause(tmp
     history = tmp_path / "history"
     async with dashboard_plane(tmp_path, history=history) as plane, plane.logged_in() as browser:
         recording = StoreRecording(history, tmp_path / "pods", SystemClock())
-        recording.start(plane.cluster.store, verdict_maker(plane.client, SystemClock()))
+        recording.start(plane.store, verdict_maker(plane.client, SystemClock()))
         async with background_tasks(recording.run()):
             body = job_body("bert", [sys.executable, "-c", REPORT], workers=0)
             body["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}

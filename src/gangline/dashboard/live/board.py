@@ -14,7 +14,7 @@ from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.rights import Refusal, ViewerRights
-from gangline.dashboard.live.watches import WatchPool, WatchSpec
+from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
 from gangline.dashboard.rows.sweeps import SweepView, TrialNote, sweep_views, trial_note
@@ -93,10 +93,10 @@ class BoardFeed(Feed):
         self._refused: list[Refusal] = []
         self._refused_changed = False
         self._ended_trials: dict[str, tuple[TrialNote, JobRow]] = {}
-        self._ready = asyncio.Event()
 
-    async def wait_until_ready(self) -> None:
-        await self._ready.wait()
+    def watch_problem(self) -> str:
+        informers = (*self._jobs.values(), self._pods, self._groups)
+        return first_problem(informers)
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:

@@ -22,7 +22,10 @@ node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.ex
 stamp=node_modules/.gangline-$(hash_of package.json package-lock.json)
 if [ ! -f "$stamp" ]; then
   say "installing the packages of web/package-lock.json ..."
-  npm ci --no-progress --loglevel=error >&2
+  # Not npm ci: that refuses a lock file without the builds for other platforms, which not every registry has. This installs the
+  # versions of the lock file as well, compares their hashes, and changes no file.
+  rm -rf node_modules
+  npm install --no-save --no-progress --loglevel=error >&2
   touch "$stamp"
 fi
 

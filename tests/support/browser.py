@@ -65,6 +65,11 @@ class OpenedPage:
         self.page.goto(f"{self.base}/{address}")
         self.page.wait_for_selector("h1:not(.visually-hidden)")
 
+    def resize(self, width: str) -> None:
+        """Make the window as wide as a phone, a laptop or a wall."""
+        wide, high = WIDTHS[width]
+        self.page.set_viewport_size({"width": wide, "height": high})
+
     def settle(self) -> None:
         """Wait until nothing loads any more and two frames are drawn."""
         self.page.wait_for_function("() => !document.querySelector('.loading')")

@@ -27,6 +27,9 @@ const NAVIGATION = [
   { path: "submit", label: "nav.submit", icon: "submit" },
 ] as const;
 
+/** Views that follow what happens. */
+const STREAMED = new Set(["", "board", "job", "cluster"]);
+
 const THEMES = ["system", "light", "dark"] as const;
 
 export function App() {
@@ -36,6 +39,7 @@ export function App() {
   const [keysOn, setKeysOn] = useSetting("keys", "yes");
   const dark = useMedia("(prefers-color-scheme: dark)");
   const [help, setHelp] = useState(false);
+  const [travel, setTravel] = useState(false);
   const [connection, setConnection] = useState<Connection>({ state: "connecting" });
   const { session, problem, out, reload } = useSession();
   const { path, query } = useRoute();
@@ -107,10 +111,15 @@ export function App() {
           ))}
         </nav>
         <span class="grow" />
-        <Live connection={connection} at={at} />
+        {(STREAMED.has(path[0] ?? "") || at !== null) && <Live connection={connection} at={at} />}
         <span class="user" title={session.version}>
           {session.user}
         </span>
+        {session.history && (
+          <button type="button" class="icon-button" aria-pressed={travel || at !== null} aria-label={t("travel.open")} title={t("travel.open")} onClick={() => setTravel(!travel)}>
+            <Icon name="clock" />
+          </button>
+        )}
         <button type="button" class="icon-button text" lang={language === "zh" ? "en" : "zh-CN"} onClick={() => setLanguageSetting(language === "zh" ? "en" : "zh")} aria-label={t("language.switch")}>
           {language === "zh" ? "EN" : "中文"}
         </button>
@@ -122,8 +131,16 @@ export function App() {
         </button>
       </header>
       <main id="main" class="page-main" tabIndex={-1}>
-        {session.history && <TimeTravel at={at} setAt={setAt} />}
-        <Cut connection={connection} />
+        {session.history && (travel || at !== null) && (
+          <TimeTravel
+            at={at}
+            setAt={(next) => {
+              if (next === null) setTravel(false);
+              setAt(next);
+            }}
+          />
+        )}
+        {STREAMED.has(path[0] ?? "") && <Cut connection={connection} />}
         <View path={path} query={query} />
       </main>
       {help && <Help close={() => setHelp(false)} enabled={keysOn === "yes"} enable={(on) => setKeysOn(on ? "yes" : "no")} />}
@@ -198,7 +215,6 @@ function Cut({ connection }: { connection: Connection }) {
 
 /** The record of the past: the whole page at one moment. */
 function TimeTravel({ at, setAt }: { at: string | null; setAt: (at: string | null) => void }) {
-  const [open, setOpen] = useState(false);
   const moved = moment(at);
   const now = useNow(null);
   const local = (time: number): string => {
@@ -206,15 +222,6 @@ function TimeTravel({ at, setAt }: { at: string | null; setAt: (at: string | nul
     return date.toISOString().slice(0, 19);
   };
   const back = (milliseconds: number) => (): void => setAt(new Date((moved ?? Date.now()) - milliseconds).toISOString());
-  if (!open && at === null) {
-    return (
-      <div class="travel closed">
-        <button type="button" class="link" onClick={() => setOpen(true)}>
-          <Icon name="clock" size={14} /> {t("travel.open")}
-        </button>
-      </div>
-    );
-  }
   return (
     <div class="travel" data-past={at === null ? "no" : "yes"}>
       <Icon name="clock" />
@@ -231,14 +238,7 @@ function TimeTravel({ at, setAt }: { at: string | null; setAt: (at: string | nul
       <button type="button" class="button small" onClick={back(-60_000)} disabled={moved === null}>
         +1 m
       </button>
-      <button
-        type="button"
-        class="button small primary"
-        onClick={() => {
-          setOpen(false);
-          if (at !== null) setAt(null);
-        }}
-      >
+      <button type="button" class="button small primary" onClick={() => setAt(null)}>
         {t("travel.now")}
       </button>
     </div>

@@ -95,7 +95,7 @@ class ExampleServer:
                 web.get("/api/session", self._answer(lambda _: self.session)),
                 web.get("/api/stream", self._stream),
                 web.get("/api/jobs", self._answer(lambda _: {"total": len(self.rows), "rows": self.rows})),
-                web.get(job, self._answer(self._job)),
+                web.get(job, self._job),
                 web.get(f"{job}/why", self._answer(lambda _: self.why)),
                 web.get(f"{job}/logs", self._answer(self._logs)),
                 web.get(f"{job}/curves", self._answer(self._curves)),
@@ -119,8 +119,10 @@ class ExampleServer:
 
         return handle
 
-    def _job(self, request: web.Request) -> Any:
-        return self._detail("/".join(request.match_info[part] for part in ("namespace", "plural", "name")))
+    async def _job(self, request: web.Request) -> web.StreamResponse:
+        if request.match_info["name"] == "gone":
+            return _json(GONE, 404)
+        return _json(self._detail("/".join(request.match_info[part] for part in ("namespace", "plural", "name"))))
 
     def _detail(self, name: str) -> Any:
         row = next((row for row in self.rows if row["id"] == name), self.detail["row"])
@@ -156,7 +158,7 @@ class ExampleServer:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         view = request.query.get("view", "board")
         if view == "job" and request.query.get("id", "").endswith("/gone"):
-            return _json({"error": {"code": 404, "message": "pytorchjobs gone: there is no such job"}}, 404)
+            return _json(GONE, 404)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         content = {
@@ -191,6 +193,7 @@ class ExampleServer:
             await runner.cleanup()
 
 
+GONE = {"error": {"code": 404, "message": "pytorchjobs gone: there is no such job"}}
 FIT = """PyTorchJob team-a/vit needs 16 nvidia.com/gpu for 2 pods of 8.
 gpu-0 has 8 free, no other node has.
 It would fit after llama-sft ends (about 7 h), or with 4 pods of 4."""

@@ -90,7 +90,7 @@ export function Timeline({ timeline, whole, now, brush, setBrush }: Properties) 
   const drag = useRef<{ from: number; moved: boolean } | null>(null);
   const [dragged, setDragged] = useState<Range | null>(null);
   const view = zoomed ?? whole;
-  const gutter = width < 560 ? 76 : 108;
+  const gutter = width < 560 ? 76 : width > 2000 ? 140 : 108;
   const plotWidth = Math.max(40, width - gutter - 12);
   const layout = useMemo(() => layoutOf(timeline, view, gutter, plotWidth), [timeline, view.from, view.to, gutter, plotWidth]);
   const { scale } = layout;

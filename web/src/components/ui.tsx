@@ -25,7 +25,7 @@ export function metricsOf(progress: Progress | null): [string, number][] {
 }
 
 /** A bar with its words: the words say all that the bar says. */
-export function ProgressBar({ progress, name }: { progress: Progress | null; name: string }) {
+export function ProgressBar({ progress, name, plain = false }: { progress: Progress | null; name: string; plain?: boolean }) {
   const fraction = progress?.fraction ?? (progress?.step != null && progress.total ? progress.step / progress.total : null);
   if (!progress || fraction === null) {
     if (progress?.step != null) return <span class="progress-text">{t("progress.step", { step: numberText(progress.step) })}</span>;
@@ -39,10 +39,16 @@ export function ProgressBar({ progress, name }: { progress: Progress | null; nam
       </span>
       <span class="progress-text">
         {percentText(share)}
-        {progress.etaSeconds != null && progress.etaSeconds > 0 && <span class="faint"> · {t("progress.left", { time: durationText(progress.etaSeconds * 1000) })}</span>}
+        {!plain && leftText(progress) && <span class="faint"> · {leftText(progress)}</span>}
       </span>
     </span>
   );
+}
+
+/** How long a job still needs, if it says so. */
+export function leftText(progress: Progress | null): string {
+  const seconds = progress?.etaSeconds ?? 0;
+  return seconds > 0 ? t("progress.left", { time: durationText(seconds * 1000) }) : "";
 }
 
 /** How long ago something began, or how long it took. */

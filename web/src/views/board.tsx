@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { BoardPatch, BoardSnapshot, JobRow, QueueRow } from "../api";
 import { Icon } from "../components/icons";
-import { Choice, Empty, Failure, Field, Loading, Notice, ProgressBar, Refusals, Segments, StateBadge, ageText, metricsOf } from "../components/ui";
+import { Choice, Empty, Failure, Field, Loading, Notice, ProgressBar, Refusals, Segments, StateBadge, ageText, leftText, metricsOf } from "../components/ui";
 import { VirtualList } from "../components/virtual_list";
 import { useViewer } from "../context";
 import { go, useFetched, useFollowed, useMedia, useNow } from "../hooks";
@@ -18,7 +18,7 @@ import { address, jobAddress } from "../model/route";
 import { useShortcuts } from "../shortcuts";
 
 const ROW = 48;
-const CARD = 116;
+const CARD = 108;
 const LANE_CARDS = 12;
 
 export function jobLink(row: JobRow): string {
@@ -201,12 +201,8 @@ function JobLine({ row, index, selected, now }: { row: JobRow; index: number; se
         </span>
       </span>
       <span role="cell" class="cell cell-progress">
-        <ProgressBar progress={row.progress} name={row.name} />
-        {metric && (
-          <span class="sub">
-            {metric[0]} {numberText(metric[1])}
-          </span>
-        )}
+        <ProgressBar progress={row.progress} name={row.name} plain />
+        <span class="sub">{[leftText(row.progress), metric ? `${metric[0]} ${numberText(metric[1])}` : ""].filter(Boolean).join(" · ")}</span>
       </span>
       <span role="cell" class="cell cell-ready mono">
         <span class="cell-label">{t("column.ready")} </span>

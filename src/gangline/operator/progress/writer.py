@@ -25,7 +25,7 @@ from gangline.progress.line import Progress, bounded_progress, parse_progress, p
 log = logging.getLogger(__name__)
 
 WRITE_INTERVAL = timedelta(seconds=5)
-"""The shortest time between two writes for one pod."""
+"""The shortest time between two writes for one pod, in a cluster."""
 MAX_PODS = 10_000
 """Pods that are remembered. Those without a waiting report are forgotten first, the oldest first."""
 MAX_WRITES = 8
@@ -77,10 +77,15 @@ class ProgressWriter:
     """Takes reports of pods and writes them, while it is `running`."""
 
     def __init__(
-        self, client: Client, clock: Clock, count: Callable[[ReportOutcome], object] = lambda outcome: None
+        self,
+        client: Client,
+        clock: Clock,
+        count: Callable[[ReportOutcome], object] = lambda outcome: None,
+        *,
+        interval: timedelta = WRITE_INTERVAL,
     ) -> None:
-        """`count` is called with what became of each report."""
-        self._client, self._clock, self._count = client, clock, count
+        """`count` is called with what became of each report; `interval` is the shortest time between writes for a pod."""
+        self._client, self._clock, self._count, self._interval = client, clock, count, interval
         self._pods: dict[str, _ReportingPod] = {}
         self._due: asyncio.Queue[_ReportingPod] = asyncio.Queue()
         self._slots = asyncio.Semaphore(MAX_WRITES)
@@ -155,7 +160,7 @@ class ProgressWriter:
             self._schedule(pod, timedelta(seconds=wait))
 
     def _remaining_seconds(self, pod: _ReportingPod) -> float:
-        return pod.written_at + WRITE_INTERVAL.total_seconds() - self._clock.monotonic()
+        return pod.written_at + self._interval.total_seconds() - self._clock.monotonic()
 
     def _schedule(self, pod: _ReportingPod, delay: timedelta) -> None:
         """Write what waits after a delay, however many reports come meanwhile."""

@@ -138,7 +138,7 @@ def progress_text(job: JSON, most_metrics: int | None = None) -> str:
     numbers = sorted(((name, value) for name, value in metrics.items() if is_number(value)), key=_is_not_loss)
     metric_texts = [f"{name}={amount_text(value)}" for name, value in numbers[:most_metrics]]
     metric_texts += ["…"] if len(metric_texts) < len(numbers) else []
-    left = progress.get("estimatedRemainingSeconds")
+    left: Any = progress.get("estimatedRemainingSeconds")
     eta = (f"eta={human_duration(timedelta(seconds=left))}",) if is_number(left) and 0 < left < MAX_SECONDS else ()
     return " ".join((f"step {amount_text(progress['step'])}{total}", *metric_texts, *eta))
 

@@ -165,7 +165,7 @@ def report(step: int) -> str:
 async def follow(logs: ScriptedLogs, endings: list[bool]) -> tuple[FakeWriter, FakeClock]:
     """Follow until the pod has ended: `endings` are the answers to whether it has."""
     writer, clock = FakeWriter(), FakeClock()
-    parts: Any = (logs, writer)
+    parts: tuple[Any, Any] = (logs, writer)
     follower = ProgressLogFollower(*parts, [TFJOB], clock)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         task = group.create_task(follower.follow(member("Chief"), lambda: endings.pop(0) if endings else True))

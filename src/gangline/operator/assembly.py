@@ -30,6 +30,8 @@ from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.manager import Manager
 
 MAX_PORT = 65535
+LOCAL_PROGRESS_INTERVAL = timedelta(seconds=1)
+"""How often the progress of a pod is written: a person is watching."""
 
 
 @asynccontextmanager
@@ -104,7 +106,7 @@ async def run_progress_endpoint_when_needed(
     from gangline.operator.progress.endpoint import progress_endpoint
     from gangline.operator.progress.writer import ProgressWriter
 
-    writer = ProgressWriter(client, clock)
+    writer = ProgressWriter(client, clock, interval=LOCAL_PROGRESS_INTERVAL)
     async with writer.running(), progress_endpoint(client, kinds, writer, listener, clock):
         await asyncio.get_running_loop().create_future()
 

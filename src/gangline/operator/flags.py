@@ -53,8 +53,9 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         pytorch_init_tries=flags["pytorch_init_container_max_tries"],
         pytorch_init_template=template,
         mpi_launcher_account=flags["mpi_launcher_service_account"],
-        **launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"]),
     )
+    images = launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"])
+    operator = msgspec.structs.replace(operator, **images)
     return OperatorProcessSettings(
         operator=operator,
         **process_flags(flags),

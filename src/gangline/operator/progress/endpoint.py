@@ -162,7 +162,7 @@ async def progress_endpoint(
     loop = asyncio.get_running_loop()
 
     def new_request(*parts: object) -> web.BaseRequest:
-        return web.BaseRequest(*parts, loop, client_max_size=MAX_BODY_BYTES)  # type: ignore[arg-type]
+        return web.BaseRequest(*parts, loop, client_max_size=MAX_BODY_BYTES)  # type: ignore[arg-type,misc]
 
     guard = ConnectionGuard(CONNECTIONS, clock)
     server = GuardedServer(

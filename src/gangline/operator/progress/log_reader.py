@@ -125,7 +125,7 @@ class ProgressLogReader:
         self._changed.set()
 
 
-class LogFollower:
+class ProgressLogFollower:
     """Reads the log of a pod and hands its progress lines to the writer."""
 
     def __init__(self, logs: PodSubresources, writer: ProgressWriter, kinds: Iterable[JobKind], clock: Clock) -> None:

@@ -2,8 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from gangline.operator.progress.writer import ReportOutcome
+
 ANSWERS = (200, 400, 401, 403, 404, 405, 408, 413, 429, 503)
-RESULTS = ("written", "outdated", "gone", "retried", "failed")
 
 
 class ProgressMetrics:
@@ -30,14 +31,14 @@ class ProgressMetrics:
         )
         for code in ANSWERS:
             self._reports.labels(str(code))
-        for result in RESULTS:
+        for result in ReportOutcome:
             self._writes.labels(result)
         self.set_log_streams(0, 0)
 
     def count_report(self, status: int) -> None:
         self._reports.labels(str(status)).inc()
 
-    def count_write(self, result: str) -> None:
+    def count_write(self, result: ReportOutcome) -> None:
         self._writes.labels(result).inc()
 
     def set_log_streams(self, followed: int, left_out: int) -> None:

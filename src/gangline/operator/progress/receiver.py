@@ -12,7 +12,7 @@ from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
 from gangline.operator.progress.endpoint import FLAG, listening_socket, progress_endpoint
-from gangline.operator.progress.log_reader import LogFollower, ProgressLogReader
+from gangline.operator.progress.log_reader import ProgressLogFollower, ProgressLogReader
 from gangline.operator.progress.metrics import ProgressMetrics
 from gangline.operator.progress.writer import ProgressWriter
 from gangline.operator.settings import ProgressSettings
@@ -43,7 +43,7 @@ class ProgressReceiver:
         if not self._settings.log_streams:
             return
         pods = manager.informer(Pod, Selector(labels=JOB_NAME), namespaces=namespaces)
-        follower = LogFollower(PodSubresources(self._client), self._writer, self._kinds, self._clock)
+        follower = ProgressLogFollower(PodSubresources(self._client), self._writer, self._kinds, self._clock)
         reader = ProgressLogReader(pods, follower, self._settings.log_streams, self._metrics.set_log_streams)
         manager.add_runnable(reader.run)
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import NamedTuple
 
 from gangline.api.core import Pod
@@ -24,7 +25,7 @@ from gangline.progress.line import Progress, bounded_progress, parse_progress, p
 log = logging.getLogger(__name__)
 
 WRITE_INTERVAL = timedelta(seconds=5)
-"""The shortest time between two writes for one pod."""
+"""The shortest time between two writes for one pod, in a cluster."""
 MAX_PODS = 10_000
 """Pods that are remembered. Those without a waiting report are forgotten first, the oldest first."""
 MAX_WRITES = 8
@@ -35,8 +36,17 @@ LAST_WRITE_LIMIT = timedelta(seconds=4)
 CLOSE_GRACE = timedelta(seconds=3)
 """How long waiting reports may take to be written when the operator stops."""
 
-WRITTEN, OUTDATED, GONE, RETRIED, FAILED = "written", "outdated", "gone", "retried", "failed"
-"""The results of a write: outdated if another operator wrote a newer report, gone if the pod does not exist any more."""
+
+class ReportOutcome(StrEnum):
+    """What became of a report that was to be written."""
+
+    WRITTEN = "written"
+    OUTDATED = "outdated"
+    """Another operator has written a newer one."""
+    GONE = "gone"
+    """The pod does not exist any more."""
+    RETRIED = "retried"
+    FAILED = "failed"
 
 
 class Report(NamedTuple):
@@ -66,9 +76,16 @@ class _ReportingPod:
 class ProgressWriter:
     """Takes reports of pods and writes them, while it is `running`."""
 
-    def __init__(self, client: Client, clock: Clock, count: Callable[[str], object] = lambda result: None) -> None:
-        """`count` is called with the result of each write."""
-        self._client, self._clock, self._count = client, clock, count
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        count: Callable[[ReportOutcome], object] = lambda outcome: None,
+        *,
+        interval: timedelta = WRITE_INTERVAL,
+    ) -> None:
+        """`count` is called with what became of each report; `interval` is the shortest time between writes for a pod."""
+        self._client, self._clock, self._count, self._interval = client, clock, count, interval
         self._pods: dict[str, _ReportingPod] = {}
         self._due: asyncio.Queue[_ReportingPod] = asyncio.Queue()
         self._slots = asyncio.Semaphore(MAX_WRITES)
@@ -143,7 +160,7 @@ class ProgressWriter:
             self._schedule(pod, timedelta(seconds=wait))
 
     def _remaining_seconds(self, pod: _ReportingPod) -> float:
-        return pod.written_at + WRITE_INTERVAL.total_seconds() - self._clock.monotonic()
+        return pod.written_at + self._interval.total_seconds() - self._clock.monotonic()
 
     def _schedule(self, pod: _ReportingPod, delay: timedelta) -> None:
         """Write what waits after a delay, however many reports come meanwhile."""
@@ -169,7 +186,7 @@ class ProgressWriter:
                 return
             result = await self._result_of_write(pod, report)
             self._count(result)
-            if result == RETRIED:
+            if result == ReportOutcome.RETRIED:
                 self._schedule(pod, pod.retry_delay)
                 pod.retry_delay = min(LAST_RETRY, pod.retry_delay * 2)
                 return
@@ -178,18 +195,18 @@ class ProgressWriter:
                 pod.waiting = None
             else:
                 self._write_when_due(pod)
-            if result == GONE:
+            if result == ReportOutcome.GONE:
                 self._forget(pod)
 
-    async def _result_of_write(self, pod: _ReportingPod, report: Report) -> str:
+    async def _result_of_write(self, pod: _ReportingPod, report: Report) -> ReportOutcome:
         try:
             return await self._annotate(pod, report)
         except NotFound:
-            return GONE
+            return ReportOutcome.GONE
         except KubeError as error:
             log.warning("progress not written", extra={"pod": str(pod.reporter.pod), "error": str(error)})
             may_pass = not isinstance(error, ApiError) or isinstance(error, ServerError | TooManyRequests | Conflict)
-            return RETRIED if may_pass else FAILED
+            return ReportOutcome.RETRIED if may_pass else ReportOutcome.FAILED
 
     def _forget(self, pod: _ReportingPod) -> None:
         if pod.timer is not None:
@@ -197,7 +214,7 @@ class ProgressWriter:
         if self._pods.get(pod.reporter.uid) is pod:
             del self._pods[pod.reporter.uid]
 
-    async def _annotate(self, pod: _ReportingPod, report: Report) -> str:
+    async def _annotate(self, pod: _ReportingPod, report: Report) -> ReportOutcome:
         """Write one report. Raises `NotFound` if the pod is gone, and `Conflict` if it changes all the time."""
         key, uid = pod.reporter.pod, pod.reporter.uid
         annotations = {PROGRESS_ANNOTATION: report.line, PROGRESS_TIME_ANNOTATION: report.at.isoformat()}
@@ -209,14 +226,14 @@ class ProgressWriter:
                 # Another pod of that name, or a pod that changes often.
                 pass
             else:
-                return WRITTEN
+                return ReportOutcome.WRITTEN
         for attempt in range(MAX_CONFLICTS):
             current = await self._client.get(Pod, key)
             if current.metadata.uid != uid:
-                return GONE
+                return ReportOutcome.GONE
             newest = time_with_zone(current.metadata.annotations.get(PROGRESS_TIME_ANNOTATION, ""))
             if newest is not None and newest > report.at:
-                return OUTDATED
+                return ReportOutcome.OUTDATED
             try:
                 await self._client.patch(Pod, key, body, resource_version=current.metadata.resource_version)
             except Conflict:
@@ -224,4 +241,4 @@ class ProgressWriter:
                     raise
             else:
                 break
-        return WRITTEN
+        return ReportOutcome.WRITTEN

@@ -12,7 +12,7 @@ from gangline.api.core import Pod
 from gangline.api.kubeflow.kinds import TFJOB
 from gangline.api.meta import Key, OwnerReference
 from gangline.kube.errors import Forbidden, Status, StreamBroken
-from gangline.operator.progress.log_reader import LogFollower, ProgressLogReader, pods_to_follow
+from gangline.operator.progress.log_reader import ProgressLogFollower, ProgressLogReader, pods_to_follow
 from gangline.operator.progress.reporters import Reporter
 from gangline.progress.line import Progress
 from gangline.runtime.cache import Cache
@@ -165,8 +165,8 @@ def report(step: int) -> str:
 async def follow(logs: ScriptedLogs, endings: list[bool]) -> tuple[FakeWriter, FakeClock]:
     """Follow until the pod has ended: `endings` are the answers to whether it has."""
     writer, clock = FakeWriter(), FakeClock()
-    parts: Any = (logs, writer)
-    follower = LogFollower(*parts, [TFJOB], clock)
+    parts: tuple[Any, Any] = (logs, writer)
+    follower = ProgressLogFollower(*parts, [TFJOB], clock)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         task = group.create_task(follower.follow(member("Chief"), lambda: endings.pop(0) if endings else True))
         while not task.done():

@@ -12,7 +12,7 @@ import pytest
 from gangline.api.kubeflow.training import PROGRESS_ANNOTATION
 from gangline.api.meta import JSON, Key
 from gangline.operator.progress.reporters import Reporter
-from gangline.operator.progress.writer import LAST_WRITE_LIMIT, ProgressWriter
+from gangline.operator.progress.writer import LAST_WRITE_LIMIT, ProgressWriter, ReportOutcome
 from gangline.progress.line import Progress
 from gangline.testing.clock import FakeClock
 from support.builders.objects import pod_body
@@ -30,7 +30,7 @@ class WriterHarness:
 
     def __init__(self, wire: CallHandler = perform_call) -> None:
         self.clock, self.server = FakeClock(), MemoryServer()
-        self.results: list[str] = []
+        self.results: list[ReportOutcome] = []
         self.server.create("pods", POD, pod_body(POD.name, POD.namespace))
         client: Any = self.server.client(wire)
         self.writer = ProgressWriter(client, self.clock, self.results.append)

@@ -22,13 +22,13 @@ import msgspec
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
-from gangline.cli.resources.lookup import EVENTS, JOB_KINDS, NODES, PODS
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
 from gangline.node.options import node_settings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
+from gangline.summary.objects import EVENTS, JOB_KINDS, NODES, PODS
 from gangline.timeline.live import trimmed_body
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data" / "timelines"

@@ -7,9 +7,10 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -53,12 +54,12 @@ class ExampleServer:
 
     def publish(self, view: str, patch: dict[str, Any]) -> None:
         """Send a patch to every page that follows a view."""
-        self.run_in_loop(lambda: [queue.put_nowait(_message("patch", patch)) for queue in self._queues[view]])
+        self.run_in_loop(lambda: _put(_message("patch", patch), self._queues[view]))
 
     def cut(self) -> None:
         """End all streams and answer nothing until `mend`."""
         self._open = False
-        self.run_in_loop(lambda: [queue.put_nowait(None) for queues in self._queues.values() for queue in queues])
+        self.run_in_loop(lambda: _put(None, chain.from_iterable(self._queues.values())))
 
     def wait_for_followers(self, counts: dict[str, int]) -> None:
         """Wait until so many pages follow each view."""
@@ -201,6 +202,11 @@ It would fit after llama-sft ends (about 7 h), or with 4 pods of 4."""
 
 def _moment(text: str | None) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def _put(message: str | None, queues: Iterable["asyncio.Queue[str | None]"]) -> None:
+    for queue in queues:
+        queue.put_nowait(message)
 
 
 def _message(event: str, data: Any) -> str:

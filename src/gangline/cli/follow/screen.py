@@ -10,7 +10,6 @@ import click
 from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
 from gangline.cli.follow.view import FINISHED_STATES, JobFrame, job_lines, plain_progress
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import is_ansi_terminal
 from gangline.cli.output.text import Span, StyledLine, can_draw, plain_text
 from gangline.progress.line import Progress

@@ -14,10 +14,10 @@ from gangline.cli.output.timeline import (
     timeline_lines,
     timeline_metrics,
 )
-from gangline.cli.resources.lookup import EVENTS, ServerJob
-from gangline.cli.resources.replicas import owns_pod
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden
+from gangline.summary.objects import EVENTS, ServerJob
+from gangline.summary.replicas import owns_pod
 from gangline.timeline.curves import leading_replica, progress_points
 from gangline.timeline.live import LiveTimeline
 from gangline.timeline.model import ProgressPoint, TimedVersion

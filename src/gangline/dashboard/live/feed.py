@@ -145,6 +145,11 @@ class Feed(ABC):
             self._snapshot = (self.revision, sse_message("snapshot", self.revision, self.content()))
         return self._snapshot[1]
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether a problem has ended the view."""
+        return self.problem is not None
+
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
         """A connection, until the block ends."""
@@ -160,7 +165,7 @@ class Feed(ABC):
     async def messages(self, subscription: Subscription, heartbeat: timedelta) -> AsyncIterator[bytes]:
         """What to send over one connection: a snapshot, then patches; after a silence a comment, or why nothing comes."""
         reported = ""
-        while self.problem is None:
+        while not self.has_ended:
             try:
                 async with asyncio.timeout(heartbeat.total_seconds()):
                     await subscription.wait()
@@ -173,7 +178,7 @@ class Feed(ABC):
                 )
                 reported = problem
                 continue
-            if self.problem is not None:
+            if self.has_ended:
                 return
             if subscription.needs_snapshot:
                 message = self.snapshot_message()

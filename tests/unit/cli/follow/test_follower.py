@@ -226,13 +226,13 @@ def test_the_estimate_of_the_operator_is_shown_where_the_program_makes_none() ->
     job = make_job(TFJOB, "linear", worker=2)
     progress = JobProgress(step=5, total=10, estimated_remaining_seconds=90, replica="worker-0")
     view.job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, progress=progress))
-    view.add_progress("worker-0", Progress(6, 10))
-    view.add_progress("worker-1", Progress(6, 10))
+    view.add_progress("worker-0", Progress(6, 10), 0.0)
+    view.add_progress("worker-1", Progress(6, 10), 0.0)
 
     def remaining() -> list[float | None]:
         frame = view.frame(TFJOB, "linear", 0)
         return [replica.progress.remaining_seconds for replica in frame.replicas if replica.progress is not None]
 
     assert remaining() == [90, None]
-    view.add_progress("worker-0", Progress(7, 10, {}, 30))
+    view.add_progress("worker-0", Progress(7, 10, {}, 30), 1.0)
     assert remaining() == [30, None]

@@ -7,8 +7,8 @@ from gangline.api.meta import JSON
 from gangline.cli.jobs.top_timeline import TopTimeline
 from gangline.cli.output.text import plain_text
 from gangline.cli.output.timeline import TimelineStyle
-from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.kube.errors import Forbidden, Status
+from gangline.summary.objects import JOB_KINDS, ServerJob
 from support.builders.team_tapes import START, TeamTape, stamp
 
 PYTORCH = next(kind for kind in JOB_KINDS if kind.kind == "PyTorchJob")

@@ -33,12 +33,15 @@ from gangline.install.nodes import (
     Value,
     When,
 )
-from gangline.operator.settings import ALL_V1
+from gangline.operator.settings import ALL_V1, NOTIFICATIONS_VARIABLE
 
 METRICS_PORT, PROBES_PORT = 8080, 8081
 SECURE_METRICS: Condition = Both(Value("metrics.enabled"), Value("metrics.secure.enabled"))
 _METRICS_CERT: Condition = Both(SECURE_METRICS, Value("metrics.secure.certSecret"))
 _CERT_FOLDER = "/etc/gangline/metrics"
+_NOTIFICATIONS = Value("notifications.config")
+_NOTIFICATION_SECRET: Condition = Both(_NOTIFICATIONS, Value("notifications.secret"))
+_NOTIFICATION_FOLDER = "/etc/gangline/notifications"
 _SCRAPED: Condition = Both(Value("metrics.enabled"), Value("metrics.annotations"))
 
 # By this label an operator sees another one.
@@ -59,11 +62,12 @@ IMAGE = Named(
     ),
 )
 
+_LEASE_NAMESPACE = Text(("--leader-election-namespace=", ReleaseField("namespace")))
 _COMMON_ARGS: tuple[Node, ...] = (
     "--log-format=json",
     Text(("--log-level=", Value("logLevel"))),
     Either(Value("leaderElection.enabled"), "--leader-elect", "--leader-elect=false"),
-    When(Value("leaderElection.enabled"), Text(("--leader-election-namespace=", ReleaseField("namespace")))),
+    When(Value("leaderElection.enabled"), _LEASE_NAMESPACE),
     Either(Value("metrics.enabled"), f"--metrics-bind-address=:{METRICS_PORT}", "--metrics-bind-address=0"),
     When(SECURE_METRICS, "--metrics-secure"),
     When(_METRICS_CERT, f"--metrics-cert-path={_CERT_FOLDER}"),
@@ -84,6 +88,8 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
         Text(("--mpi-launcher-service-account=", Value("mpiLauncherServiceAccount"))),
     ),
     When(Value("crds.byOperator"), "--install-crds"),
+    # What was delivered is remembered beside the Lease, also without one.
+    When(Both(_NOTIFICATIONS, Not(Value("leaderElection.enabled"))), _LEASE_NAMESPACE),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
     When(Both(Value("mpiV2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
     When(Value("mpiV2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
@@ -112,8 +118,24 @@ def _env(component: str) -> Node:
         Note(
             "The init container of MPI launchers has the agent from here.", {"name": "GANGLINE_IMAGE", "value": IMAGE}
         ),
+        When(_NOTIFICATIONS, {"name": NOTIFICATIONS_VARIABLE, "value": _NOTIFICATIONS}),
         Spread(extra),
     ]
+
+
+def _files(component: str) -> tuple[Condition, list[Node], list[Node]]:
+    """Whether the pods of a component have files from Secrets, where they are mounted, and the volumes."""
+    cert_mount: Node = {"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True}
+    cert: Node = {"name": "metrics-cert", "secret": {"secretName": Value("metrics.secure.certSecret")}}
+    if component != OPERATOR:
+        return _METRICS_CERT, [cert_mount], [cert]
+    mount: Node = {"name": "notifications", "mountPath": _NOTIFICATION_FOLDER, "readOnly": True}
+    volume: Node = {"name": "notifications", "secret": {"secretName": Value("notifications.secret")}}
+    return (
+        OneOf(_METRICS_CERT, _NOTIFICATION_SECRET),
+        [When(_METRICS_CERT, cert_mount), When(_NOTIFICATION_SECRET, mount)],
+        [When(_METRICS_CERT, cert), When(_NOTIFICATION_SECRET, volume)],
+    )
 
 
 def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> Node:
@@ -124,6 +146,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": selector(component)},
     }
+    has_files, mounts, volumes = _files(component)
     container: Node = {
         "name": component,
         "image": IMAGE,
@@ -139,7 +162,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "readinessProbe": _probe("/readyz", 2),
         "resources": _path(component, "resources"),
         "securityContext": Value("securityContext"),
-        "volumeMounts": When(_METRICS_CERT, [{"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True}]),
+        "volumeMounts": When(has_files, mounts),
     }
     return {
         "apiVersion": "apps/v1",
@@ -178,10 +201,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                     "tolerations": _optional(_path(component, "tolerations")),
                     "topologySpreadConstraints": Either(spread, spread, [over_nodes]),
                     "containers": [container],
-                    "volumes": When(
-                        _METRICS_CERT,
-                        [{"name": "metrics-cert", "secret": {"secretName": Value("metrics.secure.certSecret")}}],
-                    ),
+                    "volumes": When(has_files, volumes),
                 },
             },
         },

@@ -14,6 +14,7 @@ from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.notify_options import notify_option
 from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest, Shipping
@@ -66,6 +67,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     is_flag=True,
     help="Start every job as a gang: all of its pods or none. Without it, only a job with a schedulingPolicy is a gang.",
 )
+@notify_option
 @click.option(
     "-o",
     "--output",
@@ -99,6 +101,7 @@ def run(
     keep: bool,
     runs: Path,
     gang: bool,
+    notify: tuple[str, ...],
     output: str | None,
     server: ServerOptions,
     **options: Any,
@@ -114,6 +117,7 @@ def run(
     gangline run job.yaml --set spec.runPolicy.backoffLimit=2
     gangline run a.yaml b.yaml                       both at once, on one screen
     gangline run job.yaml --capacity cpu=4 --gang    starts when all of it fits
+    gangline run job.yaml --notify https://example.org/hook
     kustomize build . | gangline run -               from standard input
     gangline run --context prod --image IMAGE --nproc 4 -- python train.py
     gangline run --context prod job.yaml
@@ -133,6 +137,10 @@ def run(
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
     check_server_flags(server, node, gang=gang)
+    if notify and server.context:
+        raise InputError(
+            "--notify: is about a run on this machine; in a cluster its operator notifies, if it is set up"
+        )
     if shipping.dry_run and not server.context:
         raise InputError("--dry-run: lists what is shipped to a cluster, and on this machine nothing is; add --context")
     request = RunRequest(
@@ -142,6 +150,7 @@ def run(
         hung_after=hung_after.total_seconds(),
         runs=runs if keep else None,
         output=output or "",
+        notify=notify,
         node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
         server=server,
         shipping=shipping,

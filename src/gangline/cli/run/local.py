@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -25,6 +25,7 @@ from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.connect.server import archive_flags
 from gangline.cli.errors import discard_stdout, single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
+from gangline.cli.flags.notify_options import notification_settings
 from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
 from gangline.cli.follow.life_signs import HangWatch
 from gangline.cli.follow.log_sources import FileLogSource
@@ -68,6 +69,9 @@ from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.wording import name_list
 
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
+
 QUIET_STOP_SECONDS = 2.0
 """How long processes may take to end after the run before the screen says what it waits for."""
 OWN_PLANE_NOTE = "a plane is running on this machine, but this run has one of its own; to run there: --context gangline"
@@ -82,12 +86,15 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     node = node_settings(**request.node._asdict())
     warnings = [*hidden_modules(request.source.command), *check_jobs(jobs, node, gang=request.gang)]
     check_images(jobs, node)
+    notifications = notification_settings(request.notify)
     folders = prepare_run_folders(request, jobs)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
-    plan = RunPlan(jobs, node, request.timeout, request.gang, request.hook_factory, request.hung_after, folders)
+    plan = RunPlan(
+        jobs, node, request.timeout, request.gang, request.hook_factory, request.hung_after, folders, notifications
+    )
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
     try:
@@ -145,6 +152,8 @@ class RunPlan(NamedTuple):
     hung_after: float = HangWatch().seconds
     # The folders that logs are kept in, by job name; empty without `--keep`.
     kept_folders: Mapping[str, RunFolder] = {}
+    # Who hears of the states of the jobs; None: nobody.
+    notifications: "NotificationSettings | None" = None
 
 
 async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
@@ -168,7 +177,13 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         operator = msgspec.structs.replace(
             LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.scheme for job in jobs})
         )
-        async with embedded_plane(settings, clock, operator) as plane:
+
+        def report_undelivered(text: str) -> None:
+            screen.say((Span(f"warning: {text}", "yellow"),))
+
+        async with embedded_plane(
+            settings, clock, operator, notifications=plan.notifications, report_undelivered=report_undelivered
+        ) as plane:
             recorder.store = plane.store
             publish_kubeconfig(state, plane.access, [job.key() for job in jobs])
             seconds = clock.monotonic() - started

@@ -54,6 +54,8 @@ class RunRequest(NamedTuple):
     # The folder for logs, job and curve; None: keep nothing.
     runs: Path | None = None
     output: str = ""
+    # The `--notify` options.
+    notify: tuple[str, ...] = ()
     # Whether the curve is also drawn in the terminal.
     curve: bool = False
     # Commands, printed at the end after "next: ".

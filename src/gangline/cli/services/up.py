@@ -22,6 +22,7 @@ from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.notify_options import notification_settings, notify_option
 from gangline.cli.services.up_request import UpRequest
 from gangline.local.paths import home_folder
 
@@ -88,6 +89,7 @@ folder_option = click.option(
 @access_options
 @audit_options
 @backup_options
+@notify_option
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(
     folder: Path | None,
@@ -97,6 +99,7 @@ def up(
     scheduler: str,
     gang: bool,
     authorization: str,
+    notify: tuple[str, ...],
     detach: bool,
     **others: Any,
 ) -> int:
@@ -107,6 +110,7 @@ def up(
       gangline up --detach                         in the background
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
+      gangline up --detach --notify routes.yaml    tells others when jobs start, fail and end
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
     All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not
@@ -120,7 +124,9 @@ def up(
     address = parse_listen_address(bind)
     access, audit = AccessOptions.take_from(others), AuditOptions.take_from(others)
     backups, node = BackupOptions.take_from(others), NodeOptions(**others)
-    request = UpRequest(address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups)
+    request = UpRequest(
+        address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups, notify
+    )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
     home = PlaneHome(home_folder(folder))
@@ -147,14 +153,15 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
 
     home, clock = PlaneHome(folder), SystemClock()
-    local = request.local_settings(home)
+    local, notifications = request.local_settings(home), notification_settings(request.notify)
     stop, periodic = asyncio.Event(), None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
-        async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
+        operator = LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS
+        async with embedded_plane(local, clock, operator, notifications=notifications) as cluster:
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()

@@ -22,6 +22,10 @@ AT_ONCE = 4
 """Requests to one receiver at the same time, of different jobs; one as long as it fails."""
 
 
+MIN_WAIT_SECONDS = 0.001
+"""A shorter wait is none: clocks round."""
+
+
 class DeliveryResult(StrEnum):
     """What became of a notification, for metrics."""
 
@@ -96,7 +100,7 @@ class RouteDelivery:
     def __init__(
         self,
         route: NotificationRoute,
-        channel: AbstractAsyncContextManager[DeliveryChannel],
+        open_channel: Callable[[], AbstractAsyncContextManager[DeliveryChannel]],
         clock: Clock,
         *,
         capacity: int,
@@ -111,7 +115,7 @@ class RouteDelivery:
         self.route = route
         self.problem = ""
         """Why the last attempt failed; empty if it did not."""
-        self._channel, self._clock = channel, clock
+        self._open_channel, self._clock = open_channel, clock
         self._queue, self._max_age = RouteQueue(capacity), max_age
         self._settle, self._may_deliver = settle, may_deliver
         self._failures, self._retry_at = 0, 0.0
@@ -135,7 +139,7 @@ class RouteDelivery:
 
     async def run(self) -> Never:
         """Deliver until cancelled. What was in flight then is in the queue again."""
-        async with self._channel as channel, asyncio.TaskGroup() as group:
+        async with self._open_channel() as channel, asyncio.TaskGroup() as group:
             while True:
                 self._wake_event.clear()
                 delay = self._delay()
@@ -153,7 +157,8 @@ class RouteDelivery:
             return None
         if self._queue.in_flight >= (1 if self._failures else AT_ONCE):
             return None
-        return max(0.0, self._retry_at - self._clock.monotonic()) if self._failures else 0.0
+        remaining = self._retry_at - self._clock.monotonic() if self._failures else 0.0
+        return remaining if remaining > MIN_WAIT_SECONDS else 0.0
 
     async def _sleep(self, delay: float | None) -> None:
         timer = self._clock.call_later(timedelta(seconds=delay), self.wake) if delay is not None else None

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Never, Protocol
 
 import msgspec
@@ -165,7 +166,7 @@ class _Term:
         for route in self._settings.routes:
             delivery = RouteDelivery(
                 route,
-                channels(route),
+                partial(channels, route),
                 self._clock,
                 capacity=self._settings.queue_size,
                 max_age=self._settings.max_age,

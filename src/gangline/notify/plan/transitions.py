@@ -143,8 +143,8 @@ def _restart_time(status: JobStatus) -> datetime | None:
     failure = status.first_failure
     times = [
         restarting.last_transition_time if restarting is not None else None,
-        running.last_transition_time if running is not None else None,
         failure.time if failure is not None else None,
+        running.last_transition_time if running is not None else None,
         status.start_time,
     ]
     return next((time for time in times if time is not None), None)

@@ -13,6 +13,7 @@ from gangline.kube.errors import Unreachable
 from gangline.notify import notifier as notifier_module
 from gangline.notify.delivery import DeliveryResult
 from gangline.notify.notifier import MAX_UNWRITTEN, RESTART_DELAY, TICK, Notifier, NotifierOptions
+from gangline.notify.plan.journal import NotificationJournal
 from gangline.notify.plan.retries import Attempt, Delivered, RetryLater
 from gangline.notify.plan.routes import NotificationRoute, NotificationSettings
 from gangline.notify.plan.transitions import Transition
@@ -307,7 +308,7 @@ async def test_an_unexpected_error_is_logged_and_notifications_start_again(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(notifier_module.NotificationJournal, "observe", fail)
+        patch.setattr(NotificationJournal, "observe", fail)
         async with bench.running():
             bench.informer.put(history.create())
             await settle(200)

@@ -20,7 +20,7 @@ KEY = f"created-{int(NOW.timestamp())}"
 
 
 def transition(namespace: str = "team-a", **labels: str) -> Transition:
-    return transition_of(JobHistory("bert", namespace, **labels).create().job, KEY)
+    return transition_of(JobHistory("bert", namespace, NOW, **labels).create().job, KEY)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def up(
       gangline up --detach                         in the background
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
-      gangline up --detach --notify routes.yaml    tells others when jobs start, fail and end
+      gangline up --detach --notify routes.yaml    tells others of jobs
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
     All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not

@@ -195,3 +195,30 @@ def test_the_records_never_outgrow_a_configmap_and_nothing_old_is_sent_again(mon
     assert "uid-of-job-0" not in records
     again = new_journal(records, histories[-1].now)
     assert [states(again.observe(history.job, histories[-1].now)) for history in histories] == [[]] * 100
+
+
+def test_records_of_a_dead_receiver_never_outgrow_a_configmap(monkeypatch: Any) -> None:
+    monkeypatch.setattr(journal_module, "MAX_BYTES", 2000)
+    journal = new_journal(now=NOW - timedelta(hours=1))
+    due = [
+        one
+        for number in range(100)
+        for one in journal.observe(JobHistory(f"job-{number}", now=NOW + timedelta(seconds=number)).create().job, NOW)
+    ]
+    journal.take_changes()
+    assert sum(len(name) + len(text) for name, text in journal.records().items()) <= 2100
+    assert len(due) == 100
+    settle_all(journal, due)  # those that are not written down, too
+
+
+def test_a_due_notification_outlives_many_that_are_delivered(monkeypatch: Any) -> None:
+    monkeypatch.setattr(journal_module, "MAX_BYTES", 2000)
+    journal = new_journal(now=NOW - timedelta(hours=1))
+    first = journal.observe(JobHistory("first").create().job, NOW)
+    for number in range(100):
+        history = JobHistory(f"job-{number}", now=NOW + timedelta(seconds=number)).create()
+        settle_all(journal, journal.observe(history.job, history.now))
+        journal.take_changes()
+    again = new_journal(journal.records(), NOW + timedelta(seconds=200))
+    resumed = again.resume({"uid-of-first": JobHistory("first").create().job})
+    assert [one.transition.id for one in resumed] == [one.transition.id for one in first]

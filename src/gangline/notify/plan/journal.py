@@ -184,20 +184,23 @@ class NotificationJournal:
             self._unwritten.add(uid)
 
     def _make_room(self) -> None:
-        """If the records are too large, forget the oldest entries, and with them all marks up to their time."""
+        """If the records are too large, forget the oldest entries, and with them all marks up to their time.
+
+        First those of which nothing is due. If that is not enough, notifications that wait are no longer written down:
+        they are lost if the process is killed, but a receiver that is dead does not hold up the others.
+        """
         total = sum(self._sizes.values())
         if total <= MAX_BYTES:
             return
-        for uid, entry in sorted(self._entries.items(), key=lambda item: item[1].newest):
+        for uid, entry in sorted(self._entries.items(), key=lambda item: (bool(item[1].due), item[1].newest)):
             if total <= MAX_BYTES * _MARGIN:
                 break
-            if not entry.due:
-                total -= self._sizes[uid]
-                self._remove(uid)
-                after = datetime.fromtimestamp(entry.newest, tz=self.since.tzinfo) + timedelta(seconds=1)
-                if after > self.since:
-                    self.since = after
-                    self._unwritten.add(SINCE)
+            total -= self._sizes[uid]
+            self._remove(uid)
+            after = datetime.fromtimestamp(entry.newest, tz=self.since.tzinfo) + timedelta(seconds=1)
+            if after > self.since:
+                self.since = after
+                self._unwritten.add(SINCE)
 
 
 def _added(present: Iterable[StateMark], before: JobEntry | None, floor: datetime) -> Iterator[StateMark]:

@@ -89,7 +89,7 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     # When a job that should run and does not is reported as waiting.
     waiting_after_seconds: Annotated[int, msgspec.Meta(ge=1)] = 600
     # Transitions that wait for one receiver at most. The oldest are dropped.
-    queue_size: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    queue_size: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10_000
 
     @property
     def max_age(self) -> timedelta:

@@ -195,13 +195,38 @@ def test_gangs_need_the_rights_for_their_scheduler_and_no_other(
     assert unexplained([gang_role], server) == []
 
 
-def test_notifications_need_one_configmap_and_no_other_right(server: EmbeddedServer, tmp_path: Path) -> None:
-    name = KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX
-    notifying = {
+def notification_role() -> JSON:
+    return {
         "kind": "Role",
         "metadata": {"name": "notifications", "namespace": "default"},
-        "rules": rules_json(notification_rules(name)),
+        "rules": rules_json(notification_rules(KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX)),
     }
+
+
+def test_without_the_right_to_remember_nothing_is_notified_and_jobs_are_served_all_the_same(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    grant(server, roles(Feature.CORE))
+    file, tfjob = tmp_path / "routes.yaml", TRAINING_KINDS[0]
+    with webhook_receiver() as receiver:
+        file.write_text(json.dumps({"routes": [{"name": "all", "url": f"{receiver.url}/"}]}))
+        flags = ("--leader-elect", "--enable-scheme=TFJob", f"--notifications-file={file}", *NO_IMAGES)
+        with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+            submit(server, tfjob, "first", "true")
+            wait_for(server, tfjob, "first", "Succeeded")
+            problem = "notifications wait: what was delivered cannot be read"
+            wait_until_blocking(lambda: [line for line in operator.lines() if line["msg"] == problem])
+            assert receiver.requests == []
+            grant(server, [notification_role()])
+            journal = f"/api/v1/namespaces/default/configmaps/{KUBEFLOW_LEASE}{NOTIFICATIONS_SUFFIX}"
+            wait_until_blocking(lambda: server.call("GET", journal).status == 200)
+            submit(server, tfjob, "second", "true")
+            receiver.wait_for("second succeeded")
+            assert operator.ended(signal.SIGTERM) == 0
+
+
+def test_notifications_need_one_configmap_and_no_other_right(server: EmbeddedServer, tmp_path: Path) -> None:
+    name, notifying = KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX, notification_role()
     grant(server, [*roles(Feature.CORE), notifying])
     file = tmp_path / "routes.yaml"
     with webhook_receiver() as receiver:

@@ -86,6 +86,10 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-operator-lease" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.operator-notifications.fullname" -}}
+{{- printf "%s-operator-notifications" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-install-crds.fullname" -}}
 {{- printf "%s-operator-install-crds" (include "gangline.fullname" .) -}}
 {{- end -}}

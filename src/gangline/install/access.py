@@ -24,6 +24,7 @@ from gangline.install.nodes import (
     Not,
     Note,
     OneOf,
+    Text,
     Value,
     When,
 )
@@ -39,10 +40,11 @@ from gangline.install.rules import (
     Rule,
     crd_rules,
     lease_rules,
+    notification_rules,
     operator_rules,
 )
 from gangline.install.workloads import PROGRESS, SECURE_METRICS
-from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.operator.settings import KUBEFLOW_LEASE, NOTIFICATIONS_SUFFIX
 from gangline.scheduler.settings import LEASE_NAME
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
 from gangline.schema.crds.job_roles import job_roles
@@ -191,6 +193,13 @@ OPERATOR_ROLES: tuple[Node, ...] = (
         _rule_nodes(lease_rules(KUBEFLOW_LEASE), _LEASE),
         NAMESPACE,
         "-lease",
+    ),
+    *_granted(
+        Value("notifications.config"),
+        OPERATOR,
+        _rule_nodes(notification_rules(KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX), Text((_LEASE, NOTIFICATIONS_SUFFIX))),
+        NAMESPACE,
+        "-notifications",
     ),
     *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
     *_granted(PROGRESS, OPERATOR, _rule_nodes(PROGRESS_RULES), None, "-progress"),

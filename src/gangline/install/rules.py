@@ -181,6 +181,18 @@ def lease_rules(name: str) -> tuple[Rule, ...]:
     )
 
 
+def notification_rules(name: str) -> tuple[Rule, ...]:
+    """What notifications need, for a Role in the operator's own namespace. `name` is that of their ConfigMap."""
+    return (
+        Rule(
+            why="Notifications: which were delivered. A name cannot be asked for at creation.",
+            resources=("configmaps",),
+            verbs=("create",),
+        ),
+        Rule(why="That ConfigMap alone.", resources=("configmaps",), names=(name,), verbs=("get", "patch")),
+    )
+
+
 def crd_rules(names: Sequence[str]) -> tuple[Rule, ...]:
     """What `--install-crds` needs, for a ClusterRole. `names` are those of the definitions."""
     groups, resources = ("apiextensions.k8s.io",), ("customresourcedefinitions",)

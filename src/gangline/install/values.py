@@ -246,6 +246,22 @@ class NetworkPolicyValues(ValuesStruct, frozen=True, kw_only=True):
     ] = ()
 
 
+class NotificationValues(ValuesStruct, frozen=True, kw_only=True):
+    """Who hears of the states of jobs."""
+
+    config: Annotated[
+        str,
+        _described(
+            "Routes of notifications as YAML, as in docs/notifications.md; empty: nobody is notified. It is part of the "
+            "Deployment, so write no secret into it."
+        ),
+    ] = ""
+    secret: Annotated[
+        Name,
+        _described("Secret with the files that the routes name, which is mounted at /etc/gangline/notifications."),
+    ] = ""
+
+
 OPERATOR_RESOURCES: JSON = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 SCHEDULER_RESOURCES: JSON = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 DASHBOARD_RESOURCES: JSON = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
@@ -381,6 +397,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     progress: Annotated[ProgressValues, _described("How the operator receives the progress of trainings.")] = (
         ProgressValues()
     )
+    notifications: Annotated[NotificationValues, _described("Who hears of the states of jobs.")] = NotificationValues()
     grafana_dashboard: Annotated[
         GrafanaDashboardValues, _described("The Grafana board as a ConfigMap, which Grafana's sidecar loads.")
     ] = GrafanaDashboardValues()

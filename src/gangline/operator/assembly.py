@@ -2,16 +2,16 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gangline.api.core import SchedulingGate
 from gangline.api.kubeflow.training import JobKind
-from gangline.api.meta import ApiStruct, Object
+from gangline.api.meta import ApiStruct, Key, Object
 from gangline.api.scheduling import GANG_GATE, SCHEDULER_NAME
 from gangline.api.scheme import Resource
 from gangline.apiserver.admission.service_account import ServiceAccountAdmission
@@ -29,9 +29,16 @@ from gangline.operator.settings import LOCAL_SETTINGS, OperatorSettings
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.manager import Manager
 
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
+
 MAX_PORT = 65535
 LOCAL_PROGRESS_INTERVAL = timedelta(seconds=1)
 """How often the progress of a pod is written: a person is watching."""
+NOTIFICATIONS_KEY = Key("kube-system", "gangline-notifications")
+"""The ConfigMap of a lasting plane that says which notifications were delivered."""
+LAST_DELIVERIES = timedelta(seconds=5)
+"""How long a plane that ends for good waits until its last notifications are delivered."""
 
 
 @asynccontextmanager
@@ -40,10 +47,14 @@ async def embedded_plane(
     clock: Clock,
     operator: OperatorSettings = LOCAL_SETTINGS,
     custom: Sequence[Framework[Any]] = (),
+    *,
+    notifications: "NotificationSettings | None" = None,
+    report_undelivered: Callable[[str], None] | None = None,
 ) -> AsyncIterator[LocalCluster]:
     """A local plane with an operator and a gang scheduler. The server has the definitions of the operator's kinds.
 
-    `custom` are frameworks in addition to the built-in ones.
+    `custom` are frameworks in addition to the built-in ones. A plane without a state folder delivers its last
+    notifications before it ends, as far as time allows, and calls `report_undelivered` if some are left.
     """
     frameworks = (*enabled_frameworks(operator), *custom)
     scheme = scheme_of(frameworks, operator.site.gang_schedulers)
@@ -56,8 +67,19 @@ async def embedded_plane(
         frameworks = tuple(framework for framework in frameworks if framework.facts in kinds)
         if settings.state is not None:  # the plane of a single run has no other users
             await apply_job_roles(plane.client, kinds)
+
+        def add_notifier(manager: Manager) -> None:
+            if notifications is not None:
+                kinds = [framework.facts.model for framework in frameworks]
+                lasting = settings.state is not None
+                _add_notifier(
+                    manager, plane.client, notifications, kinds, clock, lasting=lasting, report=report_undelivered
+                )
+
         tasks = [
-            group.create_task(run_engine(plane.client, _reporting_to(listener, operator), frameworks, clock)),
+            group.create_task(
+                run_engine(plane.client, _reporting_to(listener, operator), frameworks, clock, add_notifier)
+            ),
             group.create_task(run_scheduler_when_needed(plane.client, clock)),
         ]
         if listener is not None:
@@ -122,13 +144,41 @@ async def _wait_for_connection(listener: socket.socket) -> None:
 
 
 async def run_engine(
-    client: Client, settings: OperatorSettings, frameworks: Sequence[Framework[Any]], clock: Clock
+    client: Client,
+    settings: OperatorSettings,
+    frameworks: Sequence[Framework[Any]],
+    clock: Clock,
+    add_parts: Callable[[Manager], None] = lambda manager: None,
 ) -> None:
-    """Run the job engine until cancelled."""
+    """Run the job engine until cancelled. `add_parts` adds what else the manager runs."""
     manager = Manager(client, clock)
     engine = JobEngine(manager, client, settings, socket.gethostname(), clock)
     engine.add_frameworks(frameworks)
+    add_parts(manager)
     await manager.run(signals=False)
+
+
+def _add_notifier(
+    manager: Manager,
+    client: Client,
+    notifications: "NotificationSettings",
+    kinds: Sequence[type[Any]],
+    clock: Clock,
+    *,
+    lasting: bool,
+    report: Callable[[str], None] | None,
+) -> None:
+    # Imported here: most planes notify nobody.
+    from gangline.notify.notifier import DEFAULT_OPTIONS, NotifierOptions
+    from gangline.notify.setup import new_notifier
+
+    informers = [manager.informer(kind) for kind in kinds]
+    options = NotifierOptions(finish_within=LAST_DELIVERIES, report_undelivered=report)
+    if lasting:
+        notifier = new_notifier(notifications, client, NOTIFICATIONS_KEY, informers, clock, DEFAULT_OPTIONS)
+    else:
+        notifier = new_notifier(notifications, client, None, informers, clock, options)
+    manager.add_runnable(notifier.run)
 
 
 async def run_scheduler_when_needed(client: Client, clock: Clock) -> None:

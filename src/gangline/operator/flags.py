@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.go_flags import process_flags
 from gangline.operator.settings import (
     ALL_V1,
+    NOTIFICATIONS_VARIABLE,
     V1_INIT_IMAGE,
     OperatorProcessSettings,
     OperatorSettings,
@@ -24,6 +25,9 @@ from gangline.operator.settings import (
 )
 from gangline.runtime.health import BindAddress
 from gangline.schema.names import DNS_LABEL_PATTERN
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
 
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
 """The default path of the template of PyTorch's init container, as in the Kubeflow operator."""
@@ -69,6 +73,7 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
             cert_path=flags["progress_cert_path"],
             log_streams=flags["progress_log_streams"],
         ),
+        notifications=notification_settings(flags["notifications_file"], environ.get(NOTIFICATIONS_VARIABLE, "")),
     )
 
 
@@ -143,6 +148,26 @@ def launcher_images(delivery_image: str | None, agent_image: str) -> dict[str, s
     if delivery_image is not None:
         return {"mpi_delivery_image": delivery_image}
     return {"agent_image": agent_image}
+
+
+def notification_settings(file: Path | None, text: str) -> "NotificationSettings | None":
+    """The settings of notifications in a file or, without one, in the text of a variable. Raises `InputError`."""
+    if file is None and not text.strip():
+        return None
+    # Imported here: most operators notify nobody.
+    from gangline.notify.plan.routes import parse_settings
+
+    if file is None:
+        return parse_settings(text, NOTIFICATIONS_VARIABLE)
+    return parse_settings(_flag_file(file, "--notifications-file"), str(file))
+
+
+def _flag_file(file: Path, flag: str) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
+        raise InputError(f"{flag}: {file}: {reason}") from error
 
 
 def init_template(file: Path) -> str | None:

@@ -127,6 +127,13 @@ GENERAL_OPTIONS = (
         "Ask autoscalers to leave the nodes of gangs alone (with gangline and kubernetes).",
         default=True,
     ),
+    click.option(
+        "--notifications-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Who hears of the states of jobs, by which webhook (docs/notifications.md); also as text in the variable "
+        "GANGLINE_NOTIFICATIONS.  [default: nobody]",
+    ),
     choice_option(
         "--log-format", ["auto", "text", "json"], "Format of log lines; auto is text on a terminal, else JSON."
     ),
@@ -225,7 +232,8 @@ def operator(context: click.Context, /, **flags: Any) -> int:
     beyond level and format, do nothing.
 
     Variables: KUBECONFIG; KUBEFLOW_NAMESPACE as --namespace; CUSTOM_CLUSTER_DOMAIN, the domain of the cluster in
-    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name; GANGLINE_IMAGE as --agent-image.
+    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name; GANGLINE_IMAGE as --agent-image;
+    GANGLINE_NOTIFICATIONS, the text of a --notifications-file.
 
     Exit codes: 0 interrupted; 1 an error.
     """

@@ -1,6 +1,7 @@
 """The settings of the operator, and of operator and scheduler as processes."""
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -8,6 +9,9 @@ from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.site import Site
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
 
 V1_INIT_IMAGE = "alpine:3.10"
 
@@ -21,6 +25,11 @@ KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
 """The Lease of the Kubeflow operator, and by default ours: of all operators that compete for it, one acts."""
 MPI_OPERATOR_LEASE = "mpi-operator"
 """The Lease of mpi-operator, which serves MPIJobs of v2beta1."""
+
+NOTIFICATIONS_VARIABLE = "GANGLINE_NOTIFICATIONS"
+"""The environment variable with the text of a file for `--notifications-file`."""
+NOTIFICATIONS_SUFFIX = "-notifications"
+"""The ConfigMap beside a Lease that says which notifications were delivered has the Lease's name and this."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,3 +123,5 @@ class OperatorProcessSettings(ProcessSettings, frozen=True, kw_only=True):
     # The name of the pod in which this process runs; empty: the host name.
     pod: str = ""
     progress: ProgressSettings = ProgressSettings()
+    # Who hears of the states of jobs; None: nobody.
+    notifications: "NotificationSettings | None" = None

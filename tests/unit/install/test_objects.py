@@ -11,7 +11,9 @@ from gangline.cli.services.scheduler import scheduler
 from gangline.install.objects import install_crds, install_objects
 from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
 from gangline.operator.conflicting_operators import GANGLINE_ROLE, ROLE_LABEL
+from gangline.operator.flags import settings_from_flags
 from gangline.operator.main import operator
+from gangline.operator.settings import NOTIFICATIONS_SUFFIX
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
 
 Objects = dict[tuple[str, str], Any]
@@ -100,6 +102,43 @@ def test_with_secure_metrics_the_components_accept_their_arguments_and_may_ask_a
     assert made["ClusterRole", "gangline-metrics-reader"]["rules"] == [
         {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
     ]
+
+
+ROUTES = "routes:\n- name: a\n  urlFile: /etc/gangline/notifications/url\n"
+
+
+@pytest.mark.parametrize("changes", [{}, {"leaderElection": {"enabled": False}, "replicaCount": 1}])
+def test_with_notifications_the_operator_reads_its_routes_and_may_remember_what_it_delivered(
+    changes: dict[str, Any],
+) -> None:
+    made = objects(notifications={"config": ROUTES, "secret": "hooks"}, watchNamespaces=["team-a"], **changes)
+    environ = {one["name"]: one["value"] for one in container(made)["env"]}
+    with operator.make_context("operator", list(container(made)["args"])) as context:
+        settings = settings_from_flags(context.params, environ)
+    assert settings.notifications is not None
+    (route,) = settings.notifications.routes
+    (mount,) = container(made)["volumeMounts"]
+    assert route.url_file.startswith(mount["mountPath"] + "/")
+    (volume,) = made["Deployment", "gangline-operator"]["spec"]["template"]["spec"]["volumes"]
+    assert volume == {"name": mount["name"], "secret": {"secretName": "hooks"}}
+    role = made["Role", "gangline-operator-notifications"]
+    # The ConfigMap is where the operator looks for it, with or without an election.
+    assert role["metadata"]["namespace"] == settings.lease_namespace == "gangline"
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in role["rules"]] == [
+        (["create"], None),
+        (["get", "patch"], [settings.lease + NOTIFICATIONS_SUFFIX]),
+    ]
+
+
+def test_the_configmap_of_notifications_has_the_name_of_the_lease() -> None:
+    made = objects(notifications={"config": ROUTES}, leaderElection={"leaseName": "mine"})
+    rules = made["Role", "gangline-operator-notifications"]["rules"]
+    assert rules[1]["resourceNames"] == ["mine-notifications"]
+    assert "volumeMounts" not in container(made)
+
+
+def test_without_notifications_there_is_nothing_of_them() -> None:
+    assert "otifications" not in str(list(objects(notifications={"secret": "hooks"}).values()))
 
 
 def test_a_scheduler_for_some_namespaces_writes_in_these_alone() -> None:

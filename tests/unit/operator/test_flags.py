@@ -302,3 +302,41 @@ def test_flags_of_progress_that_do_not_fit_are_one_line(arguments: tuple[str, ..
         settings(*arguments)
     assert str(refused.value).startswith(complaint)
     assert "\n" not in str(refused.value)
+
+
+ROUTES = "routes:\n- name: a\n  url: https://example.org/hook\n"
+
+
+def test_notifications_are_read_from_a_file_or_else_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_text(ROUTES.replace("name: a", "name: filed"))
+    assert settings().notifications is None
+    assert settings(GANGLINE_NOTIFICATIONS=" \n").notifications is None
+    by_variable = settings(GANGLINE_NOTIFICATIONS=ROUTES).notifications
+    by_file = settings("--notifications-file", str(file), GANGLINE_NOTIFICATIONS=ROUTES).notifications
+    assert by_variable is not None
+    assert by_file is not None
+    assert (by_variable.routes[0].name, by_file.routes[0].name) == ("a", "filed")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "--notifications-file: FILE: No such file or directory"),
+        (b"\xff", "--notifications-file: FILE: is not text"),
+        (b"routes: []", "FILE:1: routes: has no route; write one, or leave the file out"),
+        (b"routes:\n- name: a\n  command: [date]", "FILE:3: routes[0].command: is for gangline up and gangline run"),
+    ],
+)
+def test_a_file_of_notifications_that_cannot_be_used(tmp_path: Path, text: bytes | None, complaint: str) -> None:
+    file = tmp_path / "routes.yaml"
+    if text is not None:
+        file.write_bytes(text)
+    with pytest.raises(InputError) as error:
+        settings("--notifications-file", str(file))
+    assert str(error.value).startswith(complaint.replace("FILE", str(file)))
+
+
+def test_a_variable_of_notifications_that_cannot_be_used_is_named() -> None:
+    with pytest.raises(InputError, match=r"^GANGLINE_NOTIFICATIONS:2: routes\[0\]: has no receiver"):
+        settings(GANGLINE_NOTIFICATIONS="routes:\n- name: a\n")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from gangline.api.meta import JSON, Selector
-from gangline.cli.output.event_rows import is_about
 from gangline.cli.output.metric_curve import metric_curve_lines, metric_names
 from gangline.cli.output.text import Span, StyledLine
 from gangline.cli.output.timeline import (
@@ -16,6 +15,7 @@ from gangline.cli.output.timeline import (
 )
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden
+from gangline.summary.event_rows import is_about
 from gangline.summary.objects import EVENTS, ServerJob
 from gangline.summary.replicas import owns_pod
 from gangline.timeline.curves import leading_replica, progress_points

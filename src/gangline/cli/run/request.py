@@ -57,6 +57,8 @@ class RunRequest(NamedTuple):
     output: str = ""
     # The metrics whose curves are drawn at the end.
     curves: tuple[str, ...] = ()
+    # The `--notify` options.
+    notify: tuple[str, ...] = ()
     # Commands, printed at the end after "next: ".
     next_steps: tuple[str, ...] = ()
     node: NodeOptions = NodeOptions()

@@ -25,6 +25,7 @@ from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.notify_options import notification_settings, notify_option
 from gangline.cli.flags.run_options import progress_option
 from gangline.cli.services.up_request import UpRequest
 from gangline.dashboard.links import read_address
@@ -95,6 +96,7 @@ folder_option = click.option(
 @audit_options
 @backup_options
 @dashboard_options
+@notify_option
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(
     folder: Path | None,
@@ -105,6 +107,7 @@ def up(
     gang: bool,
     authorization: str,
     progress_endpoint: bool,
+    notify: tuple[str, ...],
     detach: bool,
     **others: Any,
 ) -> int:
@@ -115,6 +118,7 @@ def up(
       gangline up --detach                         in the background
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
+      gangline up --detach --notify routes.yaml    tells others of jobs
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
     All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not
@@ -142,6 +146,7 @@ def up(
         backups,
         dashboard,
         progress_endpoint,
+        notify,
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -171,7 +176,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.why.verdicts import verdict_maker
 
     home, clock = PlaneHome(folder), SystemClock()
-    local = request.local_settings(home)
+    local, notifications = request.local_settings(home), notification_settings(request.notify)
     stop, periodic = asyncio.Event(), None
     recording = StoreRecording(home.history, home.pods, clock)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -180,7 +185,10 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     with home.lock.acquire():
         check_restoration(home)
         operator = local_settings(gang=request.gang, progress=request.progress_endpoint)
-        async with embedded_plane(local, clock, operator) as cluster, AsyncExitStack() as opened:
+        async with (
+            embedded_plane(local, clock, operator, notifications=notifications) as cluster,
+            AsyncExitStack() as opened,
+        ):
             recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)

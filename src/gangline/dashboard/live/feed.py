@@ -145,7 +145,6 @@ class Feed(ABC):
             self._snapshot = (self.revision, sse_message("snapshot", self.revision, self.content()))
         return self._snapshot[1]
 
-    @property
     def has_ended(self) -> bool:
         """Whether a problem has ended the view."""
         return self.problem is not None
@@ -165,7 +164,7 @@ class Feed(ABC):
     async def messages(self, subscription: Subscription, heartbeat: timedelta) -> AsyncIterator[bytes]:
         """What to send over one connection: a snapshot, then patches; after a silence a comment, or why nothing comes."""
         reported = ""
-        while not self.has_ended:
+        while not self.has_ended():
             try:
                 async with asyncio.timeout(heartbeat.total_seconds()):
                     await subscription.wait()
@@ -178,7 +177,7 @@ class Feed(ABC):
                 )
                 reported = problem
                 continue
-            if self.has_ended:
+            if self.has_ended():
                 return
             if subscription.needs_snapshot:
                 message = self.snapshot_message()

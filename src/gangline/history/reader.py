@@ -1,216 +1,233 @@
 """Reads a history: objects at a moment, the versions of a job and of what belongs to it, ends of logs, verdicts."""
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import NamedTuple, Protocol
 
 from gangline.api.meta import JSON
-from gangline.apiserver.store.paths import split_path
-from gangline.history.deltas import patched
-from gangline.history.records import (
-    BodyLine,
-    DeletionLine,
-    JobSummary,
-    JobVerdict,
-    LogEnd,
-    LogLine,
-    ObjectLine,
-    ObjectVersion,
-    PatchLine,
-    PulseLine,
-    RecordedSpan,
-    SegmentStart,
-    StateLine,
-    VerdictLine,
-)
-from gangline.history.segments import SUFFIX, read_segment
-
-_END_CONDITIONS = ("Succeeded", "Failed")
+from gangline.history.records import JobSummary, JobVerdict, LogEnd, ObjectVersion, RecordedSpan, SegmentIndex
+from gangline.history.replay import RecordedChange, SegmentReplay, deleted_job
+from gangline.history.retention import segment_paths
+from gangline.history.segments import HistoryDamaged, read_contents, read_index
 
 
-class HistoryReader:
-    """The history in a folder. Every call reads what is there now."""
+class SegmentSource(Protocol):
+    """Where segments are: a folder, or an object store."""
+
+    def names(self) -> list[str]:
+        """The names of the segments, oldest first."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """All of a segment. Raises `FileNotFoundError` if it was removed."""
+        ...
+
+    def index(self, name: str) -> SegmentIndex | None:
+        """The index of a segment, None if it is not closed. Raises `FileNotFoundError` if it was removed."""
+        ...
+
+
+class FolderSegments:
+    """The segments in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    def names(self) -> list[str]:
+        return [path.name for path in segment_paths(self._folder)]
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def index(self, name: str) -> SegmentIndex | None:
+        return read_index(self._folder / name)
+
+
+class _Segment(NamedTuple):
+    name: str
+    index: SegmentIndex
+
+
+class HistoryReader:
+    """The history in a folder. Every call reads what is there now; the index of a closed segment is read once."""
+
+    def __init__(self, segments: Path | SegmentSource) -> None:
+        self._segments = FolderSegments(segments) if isinstance(segments, Path) else segments
+        self._indexes: dict[str, SegmentIndex] = {}
+
     def spans(self) -> list[RecordedSpan]:
-        """The times in which changes were recorded, oldest first. Those of different runs may overlap."""
-        return [RecordedSpan(replay.start, replay.end) for replay in self._replays()]
+        """The times in which changes were recorded, oldest first. Those of several servers may overlap."""
+        spans: dict[str, RecordedSpan] = {}
+        for _, index in self._load():
+            start = spans[index.stream].start if index.stream in spans else index.start
+            spans[index.stream] = RecordedSpan(index.source, start, index.end)
+        return sorted(spans.values(), key=lambda span: span.start)
 
     def objects_at(self, moment: float) -> dict[str, JSON]:
-        """The objects at a moment, by path: those of every run and plane that was recorded then."""
+        """The objects at a moment, by path: those of every server that was recorded then."""
         objects: dict[str, JSON] = {}
-        for replay in self._replays():
-            if replay.start <= moment <= replay.end:
-                state: dict[str, JSON | None] = {}
-                for version in replay.versions:
-                    if version.at <= moment:
-                        state[version.path] = version.body
-                objects |= {path: body for path, body in state.items() if body is not None}
+        for segment in self._covering(moment):
+            replay = self._replay(segment.name)
+            for change in replay.changes(until=moment) if replay is not None else ():
+                if (version := change.version) is None:
+                    continue
+                if version.body is None:
+                    objects.pop(version.path, None)
+                else:
+                    objects[version.path] = version.body
         return objects
 
     def changes(
-        self, start: float, end: float, where: Callable[[str], bool] = lambda path: True
+        self, start: float, end: float, where: Callable[[str], bool] = lambda _: True
     ) -> Iterator[ObjectVersion]:
-        """The versions that began in a span of time, of objects at the paths for which `where` holds, oldest first."""
-        found = [
-            version
-            for replay in self._replays()
-            for version in replay.versions
-            if start <= version.at <= end and where(version.path)
-        ]
-        return iter(sorted(found, key=lambda version: version.at))
+        """The versions that began in a span of time, of objects at paths for which `where` holds, oldest first."""
+        segments = [segment for segment in self._load() if segment.index.start <= end and segment.index.end >= start]
+
+        def selected(replay: SegmentReplay) -> set[int]:
+            return {number for number, item in replay.objects.items() if where(item.path)}
+
+        versions = _versions(self._changes(segments, selected))
+        return iter(sorted((one for one in versions if start <= one.at <= end), key=lambda version: version.at))
 
     def jobs(self) -> list[JobSummary]:
         """Every recorded job, the newest last."""
-        jobs: dict[str, JobSummary] = {}
-        for replay in self._replays():
-            for version in replay.versions:
-                if version.body is not None and is_job(version.body):
-                    jobs[version.uid] = job_summary(version)
-                elif version.uid in jobs:
-                    jobs[version.uid] = _deleted_job(jobs[version.uid], version.at)
-        return sorted(jobs.values(), key=lambda job: job.created)
+        return sorted(_job_summaries(self._load()).values(), key=lambda job: (job.created, job.name))
 
     def job_changes(self, namespace: str, plural: str, name: str, uid: str | None = None) -> list[ObjectVersion]:
         """The versions of a job, of the objects it owns and of the events about any of them, oldest first.
 
         Without `uid` it is the newest job of that name. Empty if there is no such job.
         """
-        uid = uid or self._newest_uid(namespace, plural, name)
-        found: list[ObjectVersion] = []
-        for replay in self._replays():
-            members = replay.members(uid)
-            found += [version for version in replay.versions if version.uid in members]
-        return sorted(found, key=lambda version: version.at)
+        job, changes = self._job_changes(namespace, plural, name, uid)
+        versions = sorted(_versions(changes), key=lambda version: version.at)
+        if job is not None and job.deleted is not None:
+            # Objects that went while nobody recorded went with the job, as far as anybody knows.
+            newest = {(version.path, version.uid): version for version in versions}
+            present = (version for version in newest.values() if version.body is not None)
+            versions += [
+                ObjectVersion(job.deleted, version.path, version.uid, None)
+                for version in present
+                if version.at <= job.deleted and (version.uid == job.uid or not version.path.startswith("//events/"))
+            ]
+        return versions
 
     def log_ends(self, namespace: str, plural: str, name: str, uid: str | None = None) -> list[LogEnd]:
         """The ends of the logs of a job's containers, oldest first."""
-        uid = uid or self._newest_uid(namespace, plural, name)
-        found: list[LogEnd] = []
-        for replay in self._replays():
-            members = replay.members(uid)
-            found += [end for end in replay.log_ends if end.uid in members]
-        return sorted(found, key=lambda end: end.at)
+        _, changes = self._job_changes(namespace, plural, name, uid)
+        return sorted((change.log for change in changes if change.log is not None), key=lambda end: end.at)
 
     def verdicts(self, namespace: str, plural: str, name: str, uid: str | None = None) -> list[JobVerdict]:
-        """What `why` said of a job, oldest first."""
-        uid = uid or self._newest_uid(namespace, plural, name)
-        found = [verdict for replay in self._replays() for verdict in replay.verdicts if verdict.uid == uid]
+        """What `gangline why` said of a job, oldest first."""
+        _, changes = self._job_changes(namespace, plural, name, uid)
+        found = (change.verdict for change in changes if change.verdict is not None)
         return sorted(found, key=lambda verdict: verdict.at)
 
-    def _newest_uid(self, namespace: str, plural: str, name: str) -> str:
-        named = [job.uid for job in self.jobs() if (job.namespace, job.plural, job.name) == (namespace, plural, name)]
-        return named[-1] if named else ""
+    def pod_log_ends(self, uid: str, moment: float) -> list[LogEnd]:
+        """The ends of the logs of a pod that existed at a moment, oldest first; also of containers that ended later."""
+        ends: list[LogEnd] = []
+        segments = self._load()
+        for covering in self._covering(moment):
+            source = [segment for segment in segments if segment.index.source == covering.index.source]
+            at = next(number for number, segment in enumerate(source) if segment.name == covering.name)
+            for direction in (source[at:], source[:at][::-1]):
+                for segment in direction:
+                    replay = self._replay(segment.name)
+                    numbers = replay.members(uid) if replay is not None else ()
+                    if replay is None or not numbers:
+                        break
+                    ends += [change.log for change in replay.changes(numbers) if change.log is not None]
+        return sorted((end for end in ends if end.uid == uid), key=lambda end: end.at)
 
-    def _replays(self) -> list["StreamReplay"]:
-        streams: dict[str, list[Path]] = {}
-        for file in sorted(self._folder.glob(f"*{SUFFIX}")):
-            streams.setdefault(file.name.split("-")[1], []).append(file)
-        return [StreamReplay(files) for files in streams.values()]
+    # Segments
 
+    def _load(self) -> list[_Segment]:
+        """All segments with their indexes, oldest first. A segment that cannot be read is left out."""
+        segments = []
+        for name in self._segments.names():
+            index = self._indexes.get(name) or self._read_index(name)
+            if index is not None:
+                segments.append(_Segment(name, index))
+        return sorted(segments, key=lambda segment: (segment.index.start, segment.index.number))
 
-class StreamReplay:
-    """Everything that one process recorded."""
+    def _read_index(self, name: str) -> SegmentIndex | None:
+        try:
+            index = self._segments.index(name)
+        except FileNotFoundError:
+            return None
+        if index is not None:
+            self._indexes[name] = index
+            return index
+        replay = self._replay(name)
+        return replay.index() if replay is not None and replay.start is not None else None
 
-    def __init__(self, files: list[Path]) -> None:
-        self.start = self.end = 0.0
-        self.versions: list[ObjectVersion] = []
-        self.log_ends: list[LogEnd] = []
-        self.verdicts: list[JobVerdict] = []
-        self._about: dict[str, str] = {}
-        self._bodies: dict[str, JSON] = {}
-        for number, file in enumerate(files):
-            self._read(file, first=number == 0)
+    def _replay(self, name: str) -> SegmentReplay | None:
+        try:
+            return SegmentReplay(read_contents(self._segments.read(name)).lines, name)
+        except (FileNotFoundError, HistoryDamaged):
+            return None
 
-    def members(self, uid: str) -> set[str]:
-        """The uids of an object, of what it owns, directly or not, and of the events about them."""
-        members = {uid} if uid else set()
-        grown = bool(members)
-        while grown:
-            more = {other for other, about in self._about.items() if about in members} - members
-            members |= more
-            grown = bool(more)
-        return members
+    def _changes(
+        self, segments: Iterable[_Segment], select: Callable[[SegmentReplay], set[int]]
+    ) -> Iterator[RecordedChange]:
+        for segment in segments:
+            replay = self._replay(segment.name)
+            if replay is not None:
+                yield from replay.changes(select(replay))
 
-    def _read(self, file: Path, *, first: bool) -> None:
-        began, objects = 0.0, dict[int, ObjectLine]()
-        for line in read_segment(file):
-            match line:
-                case SegmentStart():
-                    began = self.end = line.began
-                    self.start = began if first else self.start
-                case ObjectLine():
-                    objects[line.object] = line
-                    self._about[line.uid] = line.about
-                case StateLine(object=number, body=body):
-                    if self._bodies.get(objects[number].path) != body:
-                        self._add(objects[number], began, body)
-                case PulseLine():
-                    self.end = began + line.at / 1000
-                case _:
-                    self.end = began + line.at / 1000
-                    self._change(objects[line.object], self.end, line)
+    def _covering(self, moment: float) -> list[_Segment]:
+        """The segment of each stream that has a moment."""
+        newest: dict[str, _Segment] = {}
+        ends: dict[str, float] = {}
+        for segment in self._load():
+            index = segment.index
+            ends[index.stream] = index.end
+            if index.start <= moment:
+                newest[index.stream] = segment
+        return [segment for stream, segment in newest.items() if moment <= ends[stream]]
 
-    def _change(
-        self, item: ObjectLine, at: float, line: BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine
-    ) -> None:
-        where = split_path(item.path)
-        match line:
-            case BodyLine(body=body):
-                self._add(item, at, body)
-            case PatchLine(patch=patch):
-                self._add(item, at, patched(self._bodies[item.path], patch))
-            case DeletionLine():
-                self._add(item, at, None)
-            case LogLine():
-                end = LogEnd(at, where.namespace, where.name, item.uid, line.container, line.attempt, line.text)
-                self.log_ends.append(end)
-            case VerdictLine():
-                self.verdicts.append(JobVerdict(at, where.namespace, where.plural, where.name, item.uid, line.report))
-
-    def _add(self, item: ObjectLine, at: float, body: JSON | None) -> None:
-        if body is None:
-            self._bodies.pop(item.path, None)
-        else:
-            self._bodies[item.path] = body
-        self.versions.append(ObjectVersion(at, item.path, item.uid, body))
-
-
-def is_job(body: JSON) -> bool:
-    """Whether an object is a job of any kind: it has replicas by type."""
-    spec = body.get("spec")
-    return isinstance(spec, dict) and any(name.endswith("ReplicaSpecs") for name in spec)
-
-
-def job_summary(version: ObjectVersion) -> JobSummary:
-    """What a version of a job says of it."""
-    body, where = version.body or {}, split_path(version.path)
-    conditions = (body.get("status") or {}).get("conditions") or ()
-    current = [condition for condition in conditions if condition.get("status") == "True"]
-    ends = [_unix(condition.get("lastTransitionTime")) for condition in current if condition["type"] in _END_CONDITIONS]
-    return JobSummary(
-        where.namespace,
-        where.plural,
-        where.name,
-        version.uid,
-        str(body.get("kind", "")),
-        str(current[-1]["type"]) if current else "",
-        _unix(body["metadata"].get("creationTimestamp")) or version.at,
-        ended=ends[0] if ends else None,
-    )
+    def _job_changes(
+        self, namespace: str, plural: str, name: str, uid: str | None
+    ) -> tuple[JobSummary | None, list[RecordedChange]]:
+        """A job, and all that is recorded of it and of what belongs to it."""
+        segments = self._load()
+        summaries = _job_summaries(segments).values()
+        named = [job for job in summaries if (job.namespace, job.plural, job.name) == (namespace, plural, name)]
+        if uid is not None:
+            named = [job for job in named if job.uid == uid]
+        if not named:
+            return None, []
+        job = max(named, key=lambda job: (job.created, job.last))
+        relevant = []
+        for segment in segments:
+            listed = [entry.changed for entry in segment.index.jobs if entry.job.uid == job.uid]
+            # A segment in which nothing changed matters only if it is the oldest that is left.
+            if any(listed) or (listed and not relevant) or job.uid in segment.index.orphan_owners:
+                relevant.append(segment)
+        return job, list(self._changes(relevant, lambda replay: replay.members(job.uid)))
 
 
-def _deleted_job(job: JobSummary, at: float) -> JobSummary:
-    return msgspec.structs.replace(job, deleted=at)
+def _job_summaries(segments: Iterable[_Segment]) -> dict[str, JobSummary]:
+    """Every job, by uid."""
+    jobs: dict[str, JobSummary] = {}
+    present: dict[str, set[str]] = {}
+    for _, index in segments:
+        for uid in present.get(index.source, set()) - {entry.job.uid for entry in index.jobs}:
+            # It was deleted while nobody recorded.
+            jobs[uid] = deleted_job(jobs[uid], index.start)
+        for entry in index.jobs:
+            if entry.changed or entry.job.uid not in jobs:
+                jobs[entry.job.uid] = entry.job
+        present[index.source] = {entry.job.uid for entry in index.jobs if entry.job.deleted is None}
+    return jobs
 
 
-def _unix(time: Any) -> float | None:
-    try:
-        return datetime.fromisoformat(str(time)).timestamp()
-    except ValueError:
-        return None
+def _versions(changes: Iterable[RecordedChange]) -> Iterator[ObjectVersion]:
+    """The versions among changes. States at the beginning of a segment count only where they differ from the last one."""
+    newest: dict[tuple[str, str], JSON | None] = {}
+    for change in changes:
+        if (version := change.version) is None:
+            continue
+        key = version.path, version.uid
+        if not change.initial or newest.get(key) != version.body:
+            yield version
+        newest[key] = version.body

@@ -1,4 +1,4 @@
-"""What a history holds: versions of objects, ends of logs, verdicts. The structs are also its lines on disk.
+"""What a history holds: versions of objects, ends of logs, verdicts; and the lines in which they are on disk.
 
 A segment is a sequence of JSON lines, each an array that begins with a tag. Objects have numbers, which are valid in
 their segment only, so that a line of progress is short. Times on disk are milliseconds since the segment began.
@@ -13,7 +13,7 @@ from gangline.api.meta import JSON
 FORMAT_VERSION = 1
 
 
-class ObjectVersion(msgspec.Struct, frozen=True):
+class ObjectVersion(msgspec.Struct, frozen=True, gc=False):
     """An object from a moment on. `body` is None when it was deleted then."""
 
     at: float
@@ -25,19 +25,22 @@ class ObjectVersion(msgspec.Struct, frozen=True):
 
 
 class LogEnd(msgspec.Struct, frozen=True):
-    """The last lines of a container that ended. `attempt` counts the runs of the container, from 0."""
+    """The last lines of a container that ended, each with its time before it, as `kubectl logs --timestamps` prints them."""
 
     at: float
     namespace: str
     pod: str
     uid: str
     container: str
+    run: str
+    """The `containerID` of the run that ended."""
     attempt: int
+    """Counts the runs of the container, from 0."""
     text: str
 
 
 class JobVerdict(msgspec.Struct, frozen=True):
-    """What `why` said of a job at a moment; `report` is its JSON."""
+    """What `gangline why` said of a job at a moment; `report` is its JSON."""
 
     at: float
     namespace: str
@@ -48,7 +51,7 @@ class JobVerdict(msgspec.Struct, frozen=True):
 
 
 class JobSummary(msgspec.Struct, frozen=True):
-    """A recorded job, as it was last seen."""
+    """A recorded job, as it was last."""
 
     namespace: str
     plural: str
@@ -56,16 +59,20 @@ class JobSummary(msgspec.Struct, frozen=True):
     uid: str
     kind: str
     state: str
+    """The newest condition that holds, such as `Running`; empty before the first."""
     created: float
+    last: float
+    """When its last version began."""
     ended: float | None = None
-    """When it succeeded or failed; None if that was not seen."""
+    """When it succeeded or failed; None if it did not, or not while it was recorded."""
     deleted: float | None = None
-    """When it was deleted, or when the run or plane that held it ended."""
 
 
 class RecordedSpan(msgspec.Struct, frozen=True):
-    """A time in which changes were recorded, by one process."""
+    """A time in which the changes of one server were recorded."""
 
+    source: str
+    """The server: the id of its store, or of its cluster."""
     start: float
     end: float
 
@@ -74,9 +81,10 @@ class RecordedSpan(msgspec.Struct, frozen=True):
 
 
 class SegmentStart(msgspec.Struct, frozen=True, array_like=True, tag="start"):
-    """The first line of a segment."""
+    """The first line of a segment. The segments of one process are a stream."""
 
     format: int
+    source: str
     stream: str
     number: int
     began: float
@@ -93,7 +101,7 @@ class ObjectLine(msgspec.Struct, frozen=True, array_like=True, tag="object"):
 
 
 class StateLine(msgspec.Struct, frozen=True, array_like=True, tag="state"):
-    """The state of an object when the segment began."""
+    """The state of an object when the segment began. A segment begins with the states of all objects."""
 
     object: int
     body: dict[str, Any]
@@ -128,12 +136,13 @@ class LogLine(msgspec.Struct, frozen=True, array_like=True, tag="log"):
     object: int
     at: int
     container: str
+    run: str
     attempt: int
     text: str
 
 
 class VerdictLine(msgspec.Struct, frozen=True, array_like=True, tag="why"):
-    """What `why` said of a job."""
+    """What `gangline why` said of a job."""
 
     object: int
     at: int
@@ -141,10 +150,30 @@ class VerdictLine(msgspec.Struct, frozen=True, array_like=True, tag="why"):
 
 
 class PulseLine(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
-    """Nothing changed until now: the recorder was there. With `last`, it stopped in order."""
+    """The recorder was there, and had recorded every change until then."""
 
     at: int
-    last: bool = False
 
 
-Line = SegmentStart | ObjectLine | StateLine | BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine | PulseLine
+ChangeLine = BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine
+Line = SegmentStart | ObjectLine | StateLine | ChangeLine | PulseLine
+
+
+class IndexedJob(msgspec.Struct, frozen=True, array_like=True):
+    """A job of a segment. `changed` says whether the segment has more of it than its state at the beginning."""
+
+    job: JobSummary
+    changed: bool
+
+
+class SegmentIndex(msgspec.Struct, frozen=True):
+    """What a segment holds: at the end of a closed one, so that others need not be read."""
+
+    source: str
+    stream: str
+    number: int
+    start: float
+    end: float
+    jobs: tuple[IndexedJob, ...] = ()
+    orphan_owners: tuple[str, ...] = ()
+    """The uids of owners that the segment does not have: pods may outlive their job."""

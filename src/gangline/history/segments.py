@@ -5,83 +5,188 @@ segment share one deflate stream, so that a frame of few lines is small too. A p
 most: reading stops there. A closed segment ends with an index, by which readers know what it holds without reading it.
 """
 
+import fcntl
+import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
 import msgspec
 
 from gangline.base.errors import GanglineError
-from gangline.history.records import FORMAT_VERSION, Line, SegmentStart
+from gangline.base.files import private_opener
+from gangline.history.records import FORMAT_VERSION, Line, SegmentIndex, SegmentStart
 
 SUFFIX = ".history"
 MAGIC = b"gangline history\n"
-_FRAME = struct.Struct(">IIB")
 LINES, INDEX = 0, 1
 """Forms of frames."""
-MAX_FRAME_BYTES = 64 * 2**20
+COMPRESSION_LEVEL = 6
+_FRAME = struct.Struct(">IIB")
+_TRAILER = struct.Struct(">I8s")
+_TRAILER_MAGIC = b"gl-index"
+_MAX_TAIL = 64 * 2**10
+"""Bytes that are read first of a segment's end: most indexes are shorter."""
 
 encode_line = msgspec.json.Encoder().encode
 decode_line = msgspec.json.Decoder(Line).decode
+_encode_index = msgspec.json.Encoder().encode
+_decode_index = msgspec.json.Decoder(SegmentIndex).decode
 
 
 class HistoryDamaged(GanglineError):
     """A segment that cannot be read: another program wrote it, or a later version of gangline."""
 
 
-class SegmentFile:
-    """Writes one segment."""
+class SegmentName(NamedTuple):
+    """The name of a segment's file says when it began, and where it is in its stream."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._compressor = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self.size = file.write(MAGIC)
+    began_ms: int
+    stream: str
+    number: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.began_ms:014d}-{self.stream}-{self.number:06d}{SUFFIX}"
+
+
+def parse_name(name: str) -> SegmentName | None:
+    """The parts of a file name; None if it is no segment's."""
+    began, _, rest = name.removesuffix(SUFFIX).partition("-")
+    stream, _, number = rest.partition("-")
+    if not name.endswith(SUFFIX) or not (began.isdecimal() and stream and number.isdecimal()):
+        return None
+    return SegmentName(int(began), stream, int(number))
+
+
+class SegmentFile:
+    """Writes one segment, which is locked until it is closed. Frames survive the end of the process, not of the machine.
+
+    A closed segment has been synced to the disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Unbuffered: each frame is one write, so it is complete or torn, and only the last can be torn.
+        self._file = open(path, "xb", buffering=0, opener=private_opener)  # noqa: SIM115 - closed by `close`
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._compressor = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self.path = path
+        self.size = self._file.write(MAGIC) or 0
 
     def append(self, lines: Iterable[bytes]) -> None:
-        """Add encoded lines as one frame, and hand it to the operating system."""
+        """Add encoded lines as one frame."""
         text = b"\n".join((*lines, b""))
-        payload = self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
-        self._write_frame(LINES, payload)
+        self._write(LINES, self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH))
 
-    def _write_frame(self, form: int, payload: bytes) -> None:
-        self.size += self._file.write(_FRAME.pack(len(payload), zlib.crc32(payload), form) + payload)
-        self._file.flush()
+    def close(self, index: SegmentIndex) -> None:
+        """Add the index, and make the segment durable."""
+        try:
+            self._write(INDEX, zlib.compress(_encode_index(index)), trailer=True)
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
 
-    def close(self) -> None:
-        self._file.close()
+    def _write(self, form: int, payload: bytes, *, trailer: bool = False) -> None:
+        data = _frame(form, payload, trailer=trailer)
+        position = 0
+        while position < len(data):
+            position += self._file.write(data[position:]) or 0
+        self.size += len(data)
 
 
-def frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The form and payload of each complete frame. Raises `HistoryDamaged` if the data is no segment."""
+def _frame(form: int, payload: bytes, *, trailer: bool) -> bytes:
+    data = _FRAME.pack(len(payload), zlib.crc32(payload), form) + payload
+    return data + (_TRAILER.pack(len(data), _TRAILER_MAGIC) if trailer else b"")
+
+
+def close_torn(path: Path, index: SegmentIndex, size: int) -> None:
+    """Cut a segment that its process left open after its last complete frame, and add an index."""
+    with path.open("r+b") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(_frame(INDEX, zlib.compress(_encode_index(index)), trailer=True))
+        os.fsync(file.fileno())
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a process writes the segment now."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+# Reading
+
+
+def index_in(tail: bytes) -> SegmentIndex | int | None:
+    """The index at the end of a segment; the number of bytes needed if the tail is too short; None if there is none."""
+    if len(tail) < _TRAILER.size:
+        return None
+    length, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
+    if magic != _TRAILER_MAGIC:
+        return None
+    needed = length + _TRAILER.size
+    if needed > len(tail):
+        return int(needed)
+    frame = tail[-needed : -_TRAILER.size]
+    size, checksum, form = _FRAME.unpack_from(frame)
+    payload = frame[_FRAME.size :]
+    if form != INDEX or size != len(payload) or zlib.crc32(payload) != checksum:
+        return None
+    return _decode_index(zlib.decompress(payload))
+
+
+def read_index(path: Path) -> SegmentIndex | None:
+    """The index of a closed segment; None if the segment was not closed."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        found: SegmentIndex | int | None = _MAX_TAIL
+        while isinstance(found, int):
+            length = min(size, found)
+            file.seek(size - length)
+            tail = file.read(length)
+            if isinstance(found := index_in(tail), int) and found > size:
+                return None
+    return found
+
+
+class SegmentContents(NamedTuple):
+    """The lines of a segment as JSON, and where its last complete frame of lines ends."""
+
+    lines: list[bytes]
+    size: int
+
+
+def read_contents(data: bytes) -> SegmentContents:
+    """All lines of a segment's bytes. Raises `HistoryDamaged` if they are none of a segment."""
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
-            return
-        raise HistoryDamaged("no history of gangline")
-    position = len(MAGIC)
+            return SegmentContents([], 0)
+        raise HistoryDamaged("is no history of gangline")
+    decompressor, parts, position = zlib.decompressobj(-zlib.MAX_WBITS), list[bytes](), len(MAGIC)
     while position + _FRAME.size <= len(data):
         length, checksum, form = _FRAME.unpack_from(data, position)
-        position += _FRAME.size
-        payload = data[position : position + length]
-        if len(payload) < length or zlib.crc32(payload) != checksum:
-            return
-        position += length
-        yield form, payload
+        payload = data[position + _FRAME.size : position + _FRAME.size + length]
+        if form != LINES or len(payload) < length or zlib.crc32(payload) != checksum:
+            break
+        position += _FRAME.size + length
+        parts.append(decompressor.decompress(payload))
+    return SegmentContents(b"".join(parts).split(b"\n")[:-1], position)
 
 
-def raw_lines(data: bytes) -> Iterator[bytes]:
-    """The lines of a segment's bytes, as JSON."""
-    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
-    for form, payload in frames(data):
-        if form == LINES:
-            yield from decompressor.decompress(payload).splitlines()
-
-
-def read_segment(path: Path) -> Iterator[Line]:
-    """The lines of a segment. Raises `HistoryDamaged`."""
-    for number, line in enumerate(raw_lines(path.read_bytes())):
-        decoded = decode_line(line)
-        if number == 0 and not (isinstance(decoded, SegmentStart) and decoded.format == FORMAT_VERSION):
-            raise HistoryDamaged(f"{path}: of another version of gangline")
-        yield decoded
+def segment_start(lines: list[bytes], name: str) -> SegmentStart | None:
+    """The first line of a segment; None if there is none yet. Raises `HistoryDamaged` for another version's."""
+    if not lines:
+        return None
+    try:
+        first = decode_line(lines[0])
+    except msgspec.DecodeError:
+        first = None
+    if not isinstance(first, SegmentStart) or first.format != FORMAT_VERSION:
+        raise HistoryDamaged(f"{name}: was written by another version of gangline")
+    return first

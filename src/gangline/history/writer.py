@@ -1,88 +1,229 @@
-"""Writes a history: an append-only sequence of segments in a folder."""
+"""Writes a history: an append-only sequence of segments in a folder.
+
+A segment begins with the states of all objects, so that every moment of it can be replayed without another segment.
+It is closed when the changes in it outweigh those states, so at most half of a history are states. A segment never
+changes after that; the oldest are removed when the history is too large or too old.
+"""
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from gangline.api.meta import JSON
-from gangline.base.files import private_folder, private_opener
+from gangline.base.files import private_folder
 from gangline.history.deltas import patch_between
 from gangline.history.records import (
     FORMAT_VERSION,
     BodyLine,
     DeletionLine,
+    IndexedJob,
+    JobSummary,
     Line,
     LogLine,
     ObjectLine,
     PatchLine,
     PulseLine,
+    SegmentIndex,
     SegmentStart,
+    StateLine,
     VerdictLine,
 )
-from gangline.history.segments import SUFFIX, SegmentFile, encode_line
+from gangline.history.replay import orphan_owners
+from gangline.history.retention import HistoryLimits, tidy
+from gangline.history.segments import SegmentFile, SegmentName, encode_line
+from gangline.history.selection import is_listed_job, job_summary, subject_uid
+
+MIN_SEGMENT_BYTES = 4 * 2**20
+"""Bytes of changes, not compressed, after which a segment may be closed."""
+FRAME_LINES = 500
+"""Lines in a frame of states."""
+DEFAULT_LIMITS = HistoryLimits()
+
+
+class NextSegment(NamedTuple):
+    """The segment to begin after a flush: its number and its first lines, and the index of the one before it."""
+
+    began: float
+    number: int
+    states: list[tuple[ObjectLine, JSON]]
+    index: SegmentIndex
+
+
+class PendingLines(NamedTuple):
+    """What a flush writes."""
+
+    lines: list[bytes]
+    next: NextSegment | None = None
 
 
 class HistoryWriter:
-    """Appends to one stream of a folder. Lines are in memory until `flush`."""
+    """Appends to one stream of a folder. Lines are in memory until they are flushed.
 
-    def __init__(self, folder: Path, now: float) -> None:
+    A flush hands lines to the operating system, so they survive the end of this process; a closed segment survives a
+    power loss too. `take` and `write` are the two halves of `flush`: the second may run in a thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        now: float,
+        *,
+        source: str,
+        objects: Mapping[str, JSON] | None = None,
+        limits: HistoryLimits = DEFAULT_LIMITS,
+        min_segment: int = MIN_SEGMENT_BYTES,
+    ) -> None:
+        """`objects` are the states of all objects now, by path. Raises OSError."""
         private_folder(folder)
+        self._folder, self._source, self._limits, self._min_segment = folder, source, limits, min_segment
         self._stream = secrets.token_hex(4)
-        self._began = now
-        name = f"{round(now * 1000):013d}-{self._stream}-0{SUFFIX}"
-        self._file = SegmentFile(open(folder / name, "xb", opener=private_opener))  # noqa: SIM115 - closed by `close`
-        self._bodies: dict[str, JSON] = {}
-        self._numbers: dict[tuple[str, str], int] = {}
+        self._bodies: dict[str, JSON] = dict(objects or {})
+        self._last = now
+        self._file: SegmentFile | None = None
         self._pending: list[bytes] = []
-        self._add(SegmentStart(FORMAT_VERSION, self._stream, 0, now))
-        self.flush()
+        begin = self._begin_segment(now, 0)
+        self._open_segment(begin)
 
-    def record(self, at: float, path: str, body: JSON | None, about: str = "") -> None:
-        """Add a version of the object at a path; None: it was deleted."""
+    # Recording
+
+    def record(self, at: float, path: str, body: JSON | None) -> None:
+        """Add a version of the object at a path; None: it was deleted. The body must not be changed afterwards."""
         before = self._bodies.get(path)
+        if before is not None and (body is None or _uid(before) != _uid(body)):
+            self._add(DeletionLine(self._number(path, before), self._offset(at)))
+            del self._bodies[path]
+            if is_listed_job(path, before):
+                last = job_summary(path, before, at)
+                self._ended_jobs[last.uid] = msgspec.structs.replace(last, deleted=at)
+            before = None
         if body is None:
-            if before is not None:
-                self._add(DeletionLine(self._number(path, before, about), self._offset(at)))
-                del self._bodies[path]
             return
-        number = self._number(path, body, about)
-        same_object = before is not None and before["metadata"].get("uid") == body["metadata"].get("uid")
-        patch = patch_between(before, body) if before is not None and same_object else None
         self._bodies[path] = body
+        number = self._number(path, body)
+        patch = patch_between(before, body) if before is not None else None
         if patch is None:
             self._add(BodyLine(number, self._offset(at), body))
         elif patch:
             self._add(PatchLine(number, self._offset(at), patch))
+        self._changed[path] = at
 
-    def record_log(self, at: float, path: str, container: str, attempt: int, text: str) -> None:
-        """Add the end of the log of a container of the pod at a path."""
-        self._add(LogLine(self._number(path, self._bodies[path]), self._offset(at), container, attempt, text))
+    def record_log(self, at: float, path: str, pod: JSON, end: LogLine) -> None:
+        """Add the end of the log of a container of the pod at a path. The numbers and time of `end` are set here."""
+        number = self._number(path, pod)
+        self._add(msgspec.structs.replace(end, object=number, at=self._offset(at)))
 
-    def record_verdict(self, at: float, path: str, report: JSON) -> None:
-        """Add what `why` said of the job at a path."""
-        self._add(VerdictLine(self._number(path, self._bodies[path]), self._offset(at), report))
+    def record_verdict(self, at: float, path: str, job: JSON, report: JSON) -> None:
+        """Add what `gangline why` said of the job at a path."""
+        self._add(VerdictLine(self._number(path, job), self._offset(at), report))
+        self._changed.setdefault(path, at)
+
+    def pulse(self, at: float) -> None:
+        """Record that every change until now is recorded."""
+        self._add(PulseLine(self._offset(at)))
+
+    # Writing
 
     def flush(self) -> None:
-        """Hand the pending lines to the operating system: they survive the end of this process."""
-        if self._pending:
-            self._file.append(self._pending)
-            self._pending.clear()
+        """Write the lines that are in memory. Raises OSError."""
+        self.write(self.take())
+
+    def take(self) -> PendingLines:
+        """The lines to write next; what is recorded from now on comes after them."""
+        lines, self._pending = self._pending, []
+        self._segment_bytes += sum(map(len, lines))
+        if self._segment_bytes < max(self._min_segment, self._state_bytes):
+            return PendingLines(lines)
+        index, number = self._index(), self._segment_number + 1
+        return PendingLines(lines, self._begin_segment(self._last, number, index))
+
+    def write(self, pending: PendingLines) -> None:
+        """Write lines of `take`, in the order in which they were taken. Raises OSError."""
+        assert self._file is not None
+        if pending.lines:
+            self._file.append(pending.lines)
+        if pending.next is not None:
+            self._file.close(pending.next.index)
+            self._open_segment(pending.next)
 
     def close(self, at: float) -> None:
-        """End the stream in order."""
-        self._add(PulseLine(self._offset(at), last=True))
-        self.flush()
-        self._file.close()
+        """End the stream in order. Raises OSError."""
+        self.pulse(at)
+        lines, self._pending = self._pending, []
+        assert self._file is not None
+        self._file.append(lines)
+        self._file.close(self._index())
 
-    def _number(self, path: str, body: JSON, about: str = "") -> int:
-        key = path, str(body["metadata"].get("uid", ""))
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._numbers)
-            self._add(ObjectLine(number, *key, about))
+    def tidy(self, now: float) -> None:
+        """Close segments that others left open, and remove those beyond the limits. Raises OSError."""
+        tidy(self._folder, self._limits, now)
+
+    # Segments
+
+    def _begin_segment(self, now: float, number: int, index: SegmentIndex | None = None) -> NextSegment:
+        self._began, self._segment_number = now, number
+        self._numbers: dict[tuple[str, str], tuple[int, str]] = {}
+        # Paths of objects that changed in the segment, with the time of their last version; jobs that were deleted in it.
+        self._changed: dict[str, float] = {}
+        self._ended_jobs: dict[str, JobSummary] = {}
+        self._segment_bytes, self._state_bytes = 0, 0
+        states = []
+        for path, body in self._bodies.items():
+            uid, about = _uid(body), subject_uid(body)
+            states.append((ObjectLine(len(self._numbers), path, uid, about), body))
+            self._numbers[path, uid] = len(self._numbers), about
+        empty = SegmentIndex(self._source, self._stream, number, now, now)
+        return NextSegment(now, number, states, index or empty)
+
+    def _open_segment(self, begin: NextSegment) -> None:
+        name = SegmentName(round(begin.began * 1000), self._stream, begin.number)
+        self._file = SegmentFile(self._folder / name.text)
+        lines = [encode_line(SegmentStart(FORMAT_VERSION, self._source, self._stream, begin.number, begin.began))]
+        size = 0
+        for described, body in begin.states:
+            lines += encode_line(described), encode_line(StateLine(described.object, body))
+            if len(lines) > FRAME_LINES:
+                size += sum(map(len, lines))
+                self._file.append(lines)
+                lines.clear()
+        if lines:
+            self._file.append(lines)
+        self._state_bytes = size + sum(map(len, lines))
+
+    def _index(self) -> SegmentIndex:
+        current = {
+            str(body["metadata"].get("uid", "")): IndexedJob(
+                job_summary(path, body, self._changed.get(path, self._began)), path in self._changed
+            )
+            for path, body in self._bodies.items()
+            if is_listed_job(path, body)
+        }
+        ended = {uid: IndexedJob(job, changed=True) for uid, job in self._ended_jobs.items()}
+        jobs = tuple((ended | current).values())
+        orphans = orphan_owners((uid, about) for (_, uid), (_, about) in self._numbers.items())
+        number, began, last = self._segment_number, self._began, self._last
+        return SegmentIndex(self._source, self._stream, number, began, last, jobs, orphans)
+
+    def _number(self, path: str, body: JSON) -> int:
+        key, about = (path, _uid(body)), subject_uid(body)
+        known = self._numbers.get(key)
+        if known is not None and known[1] == about:
+            return known[0]
+        number = known[0] if known is not None else len(self._numbers)
+        self._numbers[key] = number, about
+        self._pending.append(encode_line(ObjectLine(number, *key, about)))
         return number
 
     def _offset(self, at: float) -> int:
-        return round((at - self._began) * 1000)
+        # A clock that is set back must not make later changes older than earlier ones.
+        self._last = max(self._last, at)
+        return round((self._last - self._began) * 1000)
 
     def _add(self, line: Line) -> None:
         self._pending.append(encode_line(line))
+
+
+def _uid(body: JSON) -> str:
+    return str(body["metadata"].get("uid", ""))

@@ -1,0 +1,84 @@
+"""Bounds a history by size and age: the oldest segments go. Segments that a killed process left open are closed."""
+
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gangline.history.segments import (
+    SUFFIX,
+    HistoryDamaged,
+    close_torn,
+    is_in_use,
+    parse_name,
+    read_contents,
+    read_index,
+)
+
+
+class HistoryLimits(msgspec.Struct, frozen=True):
+    """How much history stays."""
+
+    max_bytes: int = 512 * 2**20
+    max_age: timedelta = timedelta(days=30)
+
+
+class ClosedSegment(NamedTuple):
+    """A segment that nobody writes any more."""
+
+    path: Path
+    size: int
+    end: float
+
+
+def segment_paths(folder: Path) -> list[Path]:
+    """The files of a history, oldest first."""
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if parse_name(path.name) is not None)
+
+
+def tidy(folder: Path, limits: HistoryLimits, now: float) -> None:
+    """Close segments that were left open, and remove those beyond the limits. Safe with other writers."""
+    closed, open_bytes = [], 0
+    for path in segment_paths(folder):
+        # Another process may remove it meanwhile.
+        with suppress(FileNotFoundError):
+            size = path.stat().st_size
+            if is_in_use(path):
+                open_bytes += size
+                continue
+            index = read_index(path)
+            end = index.end if index is not None else _close_segment(path)
+            closed.append(ClosedSegment(path, size, end if end is not None else path.stat().st_mtime))
+    for path in expired_segments(closed, limits, now, open_bytes):
+        path.unlink(missing_ok=True)
+
+
+def expired_segments(closed: list[ClosedSegment], limits: HistoryLimits, now: float, open_bytes: int = 0) -> list[Path]:
+    """The segments to remove: those that ended too long ago, and the oldest while all are too large together. Pure."""
+    total = open_bytes + sum(segment.size for segment in closed)
+    expired = []
+    for segment in sorted(closed, key=lambda segment: segment.end):
+        too_old = segment.end < now - limits.max_age.total_seconds()
+        if too_old or total > limits.max_bytes:
+            expired.append(segment.path)
+            total -= segment.size
+    return expired
+
+
+def _close_segment(path: Path) -> float | None:
+    """Close a segment that a killed process left open. Returns when it ends; None for a file that is none of ours."""
+    from gangline.history.replay import SegmentReplay
+
+    try:
+        data = path.read_bytes()
+        contents = read_contents(data)
+        replay = SegmentReplay(contents.lines, path.name)
+    except HistoryDamaged:
+        return None
+    if replay.start is None:
+        return None
+    index = replay.index()
+    close_torn(path, index, contents.size)
+    return index.end

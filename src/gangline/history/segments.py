@@ -88,6 +88,10 @@ class SegmentFile:
         finally:
             self._file.close()
 
+    def abandon(self) -> None:
+        """Close the file as it is."""
+        self._file.close()
+
     def _write(self, form: int, payload: bytes, *, trailer: bool = False) -> None:
         data = _frame(form, payload, trailer=trailer)
         position = 0

@@ -32,7 +32,6 @@ from gangline.history.records import (
     VerdictLine,
 )
 from gangline.history.replay import orphan_owners
-from gangline.history.retention import HistoryLimits, tidy
 from gangline.history.segments import SegmentFile, SegmentName, encode_line
 from gangline.history.selection import is_listed_job, job_summary, subject_uid
 
@@ -40,7 +39,6 @@ MIN_SEGMENT_BYTES = 4 * 2**20
 """Bytes of changes, not compressed, after which a segment may be closed."""
 FRAME_LINES = 500
 """Lines in a frame of states."""
-DEFAULT_LIMITS = HistoryLimits()
 
 
 class NextSegment(NamedTuple):
@@ -73,19 +71,21 @@ class HistoryWriter:
         *,
         source: str,
         objects: Mapping[str, JSON] | None = None,
-        limits: HistoryLimits = DEFAULT_LIMITS,
         min_segment: int = MIN_SEGMENT_BYTES,
     ) -> None:
-        """`objects` are the states of all objects now, by path. Raises OSError."""
-        private_folder(folder)
-        self._folder, self._source, self._limits, self._min_segment = folder, source, limits, min_segment
+        """`objects` are the states of all objects now, by path."""
+        self._folder, self._source, self._min_segment = folder, source, min_segment
         self._stream = secrets.token_hex(4)
         self._bodies: dict[str, JSON] = dict(objects or {})
         self._last = now
         self._file: SegmentFile | None = None
         self._pending: list[bytes] = []
-        begin = self._begin_segment(now, 0)
-        self._open_segment(begin)
+        self._first = self._begin_segment(now, 0)
+
+    @property
+    def objects(self) -> Mapping[str, JSON]:
+        """The newest states of all objects, by path."""
+        return self._bodies
 
     # Recording
 
@@ -141,24 +141,25 @@ class HistoryWriter:
 
     def write(self, pending: PendingLines) -> None:
         """Write lines of `take`, in the order in which they were taken. Raises OSError."""
-        assert self._file is not None
+        file = self._file or self._open_segment(self._first)
         if pending.lines:
-            self._file.append(pending.lines)
+            file.append(pending.lines)
         if pending.next is not None:
-            self._file.close(pending.next.index)
+            file.close(pending.next.index)
             self._open_segment(pending.next)
 
     def close(self, at: float) -> None:
         """End the stream in order. Raises OSError."""
         self.pulse(at)
         lines, self._pending = self._pending, []
-        assert self._file is not None
-        self._file.append(lines)
-        self._file.close(self._index())
+        file = self._file or self._open_segment(self._first)
+        file.append(lines)
+        file.close(self._index())
 
-    def tidy(self, now: float) -> None:
-        """Close segments that others left open, and remove those beyond the limits. Raises OSError."""
-        tidy(self._folder, self._limits, now)
+    def abandon(self) -> None:
+        """Give up the segment after a failed write. It ends with its last complete frame."""
+        if self._file is not None:
+            self._file.abandon()
 
     # Segments
 
@@ -177,20 +178,22 @@ class HistoryWriter:
         empty = SegmentIndex(self._source, self._stream, number, now, now)
         return NextSegment(now, number, states, index or empty)
 
-    def _open_segment(self, begin: NextSegment) -> None:
+    def _open_segment(self, begin: NextSegment) -> SegmentFile:
+        private_folder(self._folder)
         name = SegmentName(round(begin.began * 1000), self._stream, begin.number)
-        self._file = SegmentFile(self._folder / name.text)
+        self._file = file = SegmentFile(self._folder / name.text)
         lines = [encode_line(SegmentStart(FORMAT_VERSION, self._source, self._stream, begin.number, begin.began))]
         size = 0
         for described, body in begin.states:
             lines += encode_line(described), encode_line(StateLine(described.object, body))
             if len(lines) > FRAME_LINES:
                 size += sum(map(len, lines))
-                self._file.append(lines)
+                file.append(lines)
                 lines.clear()
         if lines:
-            self._file.append(lines)
+            file.append(lines)
         self._state_bytes = size + sum(map(len, lines))
+        return file
 
     def _index(self) -> SegmentIndex:
         current = {

@@ -19,7 +19,7 @@ from gangline.api.codec.documents import Document
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
 from gangline.base.invocation import own_command_line
-from gangline.base.tasks import unwrap_exception_group
+from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, running_containers, with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.connect.server import archive_flags
@@ -168,8 +168,10 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         operator = msgspec.structs.replace(
             LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.scheme for job in jobs})
         )
-        async with embedded_plane(settings, clock, operator) as plane:
-            recorder.store = plane.store
+        async with (
+            embedded_plane(settings, clock, operator) as plane,
+            background_tasks(recorder.start(plane.store)),
+        ):
             publish_kubeconfig(state, plane.access, [job.key() for job in jobs])
             seconds = clock.monotonic() - started
             # Before anything is shown: it may refuse what the user wrote.

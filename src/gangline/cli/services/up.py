@@ -142,19 +142,23 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.base.tasks import run_until_first
     from gangline.cli.run.kept_files import remove_empty_artifacts
     from gangline.local.backups import PeriodicBackups, check_restoration
+    from gangline.local.history import StoreRecording
     from gangline.local.home import PlaneHome
     from gangline.operator.assembly import embedded_plane
     from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+    from gangline.why.verdicts import verdict_maker
 
     home, clock = PlaneHome(folder), SystemClock()
     local = request.local_settings(home)
     stop, periodic = asyncio.Event(), None
+    recording = StoreRecording(home.history, home.pods, clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
         async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
+            recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()
@@ -162,7 +166,8 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
             click.echo(_first_command(home.kubeconfig_file), err=True)
             if (settings := request.backups.settings()) is not None:
                 periodic = PeriodicBackups(cluster.store, settings, clock)
-            await run_until_first(stop.wait(), *([periodic.run()] if periodic is not None else []))
+            await run_until_first(stop.wait(), recording.run(), *([periodic.run()] if periodic is not None else []))
+        recording.finish()
         if periodic is not None:
             await periodic.write()
         remove_empty_artifacts(home)

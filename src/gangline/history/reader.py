@@ -63,6 +63,10 @@ class HistoryReader:
             spans[index.stream] = RecordedSpan(index.source, start, index.end)
         return sorted(spans.values(), key=lambda span: span.start)
 
+    def last_recorded(self, moment: float) -> float | None:
+        """The moment, or the last before it at which anything was recorded; None if there is none."""
+        return max((min(moment, span.end) for span in self.spans() if span.start <= moment), default=None)
+
     def objects_at(self, moment: float) -> dict[str, JSON]:
         """The objects at a moment, by path: those of every server that was recorded then."""
         objects: dict[str, JSON] = {}

@@ -108,6 +108,8 @@ class HistoryWriter:
             self._add(BodyLine(number, self._offset(at), body))
         elif patch:
             self._add(PatchLine(number, self._offset(at), patch))
+        else:
+            return
         self._changed[path] = at
 
     def record_log(self, at: float, path: str, pod: JSON, end: LogLine) -> None:

@@ -11,6 +11,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.paths import ObjectPath, object_path
 from gangline.base.clock import Clock
+from gangline.base.tasks import run_all, time_limit
 from gangline.history.endings import ContainerEnd
 from gangline.history.recorder import LOG_BYTES, LOG_LINES, Diagnose, HistoryRecorder
 from gangline.history.retention import HistoryLimits
@@ -58,8 +59,8 @@ class ClusterRecorder:
             for informer in informers:
                 group.create_task(informer.run())
             with suppress(TimeoutError):
-                async with asyncio.timeout(SYNC_TIMEOUT.total_seconds()):
-                    await asyncio.gather(*(informer.wait_for_sync() for informer in informers))
+                async with time_limit(SYNC_TIMEOUT, self._clock):
+                    await run_all((informer.wait_for_sync() for informer in informers), at_once=len(informers))
             with ExitStack() as subscriptions:
                 # Without an await in between, no change is missed.
                 states = {

@@ -19,10 +19,12 @@ from gangline.history.segments import (
 
 
 class HistoryLimits(msgspec.Struct, frozen=True):
-    """How much history stays."""
+    """How much history stays, and in which portions it goes."""
 
     max_bytes: int = 512 * 2**20
     max_age: timedelta = timedelta(days=30)
+    segment_bytes: int = 4 * 2**20
+    """Bytes of changes, not compressed, after which a segment may be closed."""
 
 
 class ClosedSegment(NamedTuple):

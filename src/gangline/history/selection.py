@@ -89,11 +89,20 @@ def is_listed_job(path: str, body: JSON) -> bool:
     return is_job(body) or not any(owner.get("controller") for owner in body["metadata"].get("ownerReferences") or ())
 
 
+def true_conditions(body: JSON) -> list[JSON]:
+    """The conditions that hold, in their order. A custom resource may have anything in their place."""
+    status = body.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return [
+        condition
+        for condition in (conditions if isinstance(conditions, list) else ())
+        if isinstance(condition, dict) and condition.get("status") == "True" and "type" in condition
+    ]
+
+
 def job_summary(path: str, body: JSON, at: float) -> JobSummary:
     """What a version of a job, from `at` on, says of it."""
-    where, metadata = split_path(path), body["metadata"]
-    conditions = (body.get("status") or {}).get("conditions") or ()
-    current = [condition for condition in conditions if condition.get("status") == "True"]
+    where, metadata, current = split_path(path), body["metadata"], true_conditions(body)
     ends = [_unix_seconds(each.get("lastTransitionTime")) for each in current if each["type"] in END_CONDITIONS]
     created = _unix_seconds(metadata.get("creationTimestamp"))
     return JobSummary(

@@ -20,6 +20,7 @@ from gangline.base.clock import Clock
 if TYPE_CHECKING:
     from gangline.history.endings import ContainerEnd
     from gangline.history.recorder import Diagnose, HistoryRecorder
+    from gangline.history.retention import HistoryLimits
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,11 @@ class StoreRecording:
         clock: Clock,
         *,
         kinds: Sequence[tuple[str, str]] = (),
+        limits: "HistoryLimits | None" = None,
     ) -> None:
         """`folder` is that of the history, `state` the node's; `kinds` are those of custom operators, as group and plural."""
         self._folder, self._state, self._clock, self._kinds = folder, state, clock, kinds
+        self._limits = limits
         self._diagnose: Diagnose | None = None
         self._initial: tuple[StoreRecord, ...] = ()
         self._changes: deque[tuple[float, Sequence[StoreEvent]]] = deque()
@@ -112,7 +115,12 @@ class StoreRecording:
 
             self._prefixes = recorded_prefixes(self._kinds)
             self._recorder = HistoryRecorder(
-                self._folder, self._clock, self._source, read_log=self._end_of_log, diagnose=self._diagnose
+                self._folder,
+                self._clock,
+                self._source,
+                limits=self._limits,
+                read_log=self._end_of_log,
+                diagnose=self._diagnose,
             )
             records = (record for record in self._initial if record.path.startswith(self._prefixes))
             objects = {record.path: _recorded(record.path, msgspec.json.decode(record.data)) for record in records}

@@ -64,7 +64,7 @@ class ClusterRecorder:
             with ExitStack() as subscriptions:
                 # Without an await in between, no change is missed.
                 states = {
-                    _path(kind, body): body
+                    (path := _path(kind, body)): recorded_body(path, body)
                     for kind, informer in zip(kinds, informers, strict=True)
                     for body in informer.cache
                 }
@@ -78,14 +78,18 @@ class ClusterRecorder:
 
     def _informer(self, kind: Resource[JSON]) -> Informer[JSON]:
         def trim(body: JSON) -> JSON:
-            return recorded_body(_path(kind, body), body)
+            # The informer needs the version.
+            trimmed, version = recorded_body(_path(kind, body), body), body["metadata"].get("resourceVersion", "")
+            return {**trimmed, "metadata": {**trimmed["metadata"], "resourceVersion": version}}
 
         namespaces = self._namespaces if kind.namespaced else ()
         return Informer(self._client, kind, clock=self._clock, namespaces=namespaces, trim=trim)
 
     def _subscriber(self, kind: Resource[JSON]) -> Callable[[Delta[JSON]], None]:
         def record(delta: Delta[JSON]) -> None:
-            self._recorder.record(self._recorder.now, _path(kind, delta.newest), delta.after)
+            path = _path(kind, delta.newest)
+            body = recorded_body(path, delta.after) if delta.after is not None else None
+            self._recorder.record(self._recorder.now, path, body)
 
         return record
 

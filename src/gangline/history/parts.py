@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.history.selection import recorded_body
+from gangline.history.selection import OMITTED_METADATA, recorded_body
 
 _split = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
-NESTED_PARTS = {"metadata": ("managedFields",), "status": ()}
+NESTED_PARTS: dict[str, frozenset[str]] = {"metadata": OMITTED_METADATA, "status": frozenset()}
 """Parts in which mostly a few fields change, with fields that are not recorded."""
 
 

@@ -8,7 +8,7 @@ from gangline.api.meta import JSON
 from gangline.history.records import JobSummary, JobVerdict, LogEnd, ObjectVersion, RecordedSpan, SegmentIndex
 from gangline.history.replay import RecordedChange, SegmentReplay, deleted_job
 from gangline.history.retention import segment_paths
-from gangline.history.segments import HistoryDamaged, read_contents, read_index
+from gangline.history.segments import HistoryDamaged, read_lines, read_index
 
 
 class SegmentSource(Protocol):
@@ -166,7 +166,7 @@ class HistoryReader:
 
     def _replay(self, name: str) -> SegmentReplay | None:
         try:
-            return SegmentReplay(read_contents(self._segments.read(name)).lines, name)
+            return SegmentReplay(read_lines(self._segments.read(name)), name)
         except (FileNotFoundError, HistoryDamaged):
             return None
 

@@ -15,6 +15,8 @@ from gangline.apiserver.store.paths import split_path
 from gangline.history.records import JobSummary
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+OMITTED_METADATA = frozenset({"managedFields", "resourceVersion"})
+"""Every version has another resourceVersion, and a server of the past gives it one of its own."""
 END_CONDITIONS = ("Succeeded", "Failed", "Complete")
 """Conditions of a job that has ended; the last is the one of a Job of Kubernetes."""
 GANG_GROUPS = ("scheduling.gangline.dev", "scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io")
@@ -49,8 +51,8 @@ def recorded_body(path: str, body: JSON) -> JSON:
     """The object as it is recorded. Shares its parts with `body`, which stays unchanged."""
     metadata = body["metadata"]
     annotations = metadata.get("annotations") or {}
-    if "managedFields" in metadata or LAST_APPLIED in annotations:
-        metadata = {name: value for name, value in metadata.items() if name != "managedFields"}
+    if LAST_APPLIED in annotations or not OMITTED_METADATA.isdisjoint(metadata):
+        metadata = {name: value for name, value in metadata.items() if name not in OMITTED_METADATA}
         if LAST_APPLIED in annotations:
             metadata["annotations"] = {name: text for name, text in annotations.items() if name != LAST_APPLIED}
         body = {**body, "metadata": metadata}

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -46,6 +47,8 @@ from gangline.operator.settings import LOCAL_SETTINGS
 from support.builders.histories import POD, START, busy_team
 from support.cluster.operators import is_ready
 from support.servers.real import LoggedProcess, free_ports
+
+T = TypeVar("T")
 
 MAX_WEEK_BYTES = 100 * 10**6
 MAX_CPU_RATIO = 0.05
@@ -210,7 +213,7 @@ async def _have_reached(client: Client, jobs: Resource[JSON], step: int) -> bool
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(120):
-        while not await holds():
+        while not await holds():  # noqa: ASYNC110 - it asks a server
             await asyncio.sleep(0.2)
 
 
@@ -230,7 +233,7 @@ def _cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _timed(work):  # type: ignore[no-untyped-def]
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
     began = time.perf_counter()
     result = work()
     return result, time.perf_counter() - began

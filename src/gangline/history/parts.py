@@ -50,7 +50,7 @@ def _object_part(name: str, raw: msgspec.Raw, old: _Part | None) -> _Part:
         old.raw = raw
         return old
     omitted = NESTED_PARTS.get(name)
-    if omitted is None or memoryview(raw)[:1] != b"{":
+    if omitted is None or bytes(memoryview(raw)[:1]) != b"{":
         return _Part(raw, _decode(raw))
     before = (old.fields if old is not None else None) or {}
     fields = {field: _field(part, before.get(field)) for field, part in _split(raw).items() if field not in omitted}

@@ -33,7 +33,7 @@ from gangline.history.writer import HistoryWriter
 log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL = timedelta(seconds=1)
-PULSE_SECONDS = 15.0
+PULSE_SECONDS = 5.0
 """How often a recorder without changes says that it is there."""
 TIDY_SECONDS = 600.0
 RETRY_SECONDS = 30.0
@@ -135,7 +135,9 @@ class HistoryRecorder:
                 self._waiting_since[path] = math.inf  # once
                 self._to_explain[path] = self.objects[path]
         explain, self._to_explain = self._to_explain, {}
-        for path, body in explain.items() if self._diagnose is not None else ():
+        if self._diagnose is None:
+            return
+        for path, body in explain.items():
             report = await self._diagnose(split_path(path))
             if report is not None and self._writer is not None:
                 self._writer.record_verdict(self._complete_until, path, body, report)

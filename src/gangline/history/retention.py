@@ -14,8 +14,8 @@ from gangline.history.segments import (
     close_segment,
     is_in_use,
     parse_name,
-    read_lines,
     read_index,
+    read_lines,
 )
 
 

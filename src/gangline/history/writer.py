@@ -41,7 +41,7 @@ FRAME_LINES = 500
 DEFAULT_LIMITS = HistoryLimits()
 
 
-class NextSegment(NamedTuple):
+class NextSegment(msgspec.Struct, frozen=True):
     """The segment to begin after a flush: its number and its first lines, and the index of the one before it."""
 
     began: float

@@ -1,7 +1,7 @@
 """`gangline at TIME COMMAND`: a command that reads, on the recorded state of a moment."""
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -15,6 +15,9 @@ from gangline.local.paths import home_folder
 
 READING_COMMANDS = ("get", "list", "ps", "describe", "why", "logs", "events", "kubectl")
 """The commands that can show the past, and kubectl."""
+
+QUIET_TIME = timedelta(seconds=8)
+"""A recorder without changes writes every 5 s, so the last moments of one that runs may be missing."""
 
 
 class MomentCommand(CliCommand):
@@ -97,7 +100,7 @@ def find_moment(folder: Path, moment: datetime) -> PastView:
             f"{moment_text(moment, now)}: is before the record began; it begins at {moment_text(first, now)}"
         )
     found = datetime.fromtimestamp(shown, moment.tzinfo)
-    if found < moment:
+    if moment - found > QUIET_TIME:
         note = f"nothing was recorded at {moment_text(moment, now)}; this is the state at {moment_text(found, now)}"
         click.echo(note, err=True)
     return PastView(folder, found)

@@ -59,7 +59,7 @@ def at(ctx: click.Context, words: tuple[str, ...], folder: Path | None, serve: b
     `gangline up` and `gangline run` record what changes, every second. `gangline get jobs --history` lists all jobs of
     the record. At a moment at which nothing was recorded, the last one before it is shown.
 
-    Exit codes: those of the command; 1 an error, such as a time before the record began.
+    Exit codes: that of the command; 1 an error, such as a time before the record began.
     """
     if not words:
         raise click.UsageError(f"which time? write one of {FORMS}", ctx)

@@ -21,6 +21,7 @@ from gangline.cli.flags.access_options import AccessOptions, access_options
 from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.history_options import HistoryOptions, history_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.services.up_request import UpRequest
 from gangline.local.paths import home_folder
@@ -88,6 +89,7 @@ folder_option = click.option(
 @access_options
 @audit_options
 @backup_options
+@history_options
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(
     folder: Path | None,
@@ -119,8 +121,11 @@ def up(
 
     address = parse_listen_address(bind)
     access, audit = AccessOptions.take_from(others), AuditOptions.take_from(others)
-    backups, node = BackupOptions.take_from(others), NodeOptions(**others)
-    request = UpRequest(address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups)
+    backups, history = BackupOptions.take_from(others), HistoryOptions.take_from(others)
+    node = NodeOptions(**others)
+    request = UpRequest(
+        address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups, history
+    )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
     home = PlaneHome(home_folder(folder))
@@ -151,14 +156,16 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     home, clock = PlaneHome(folder), SystemClock()
     local = request.local_settings(home)
     stop, periodic = asyncio.Event(), None
-    recording = StoreRecording(home.history, home.pods, clock)
+    limits = request.history.limits()
+    recording = StoreRecording(home.history, home.pods, clock, limits=limits) if limits is not None else None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
         async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
-            recording.start(cluster.store, verdict_maker(cluster.client, clock))
+            if recording is not None:
+                recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)
             home.lock.mark_ready()
@@ -166,8 +173,10 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
             click.echo(_first_command(home.kubeconfig_file), err=True)
             if (settings := request.backups.settings()) is not None:
                 periodic = PeriodicBackups(cluster.store, settings, clock)
-            await run_until_first(stop.wait(), recording.run(), *([periodic.run()] if periodic is not None else []))
-        recording.finish()
+            background = [part.run() for part in (periodic, recording) if part is not None]
+            await run_until_first(stop.wait(), *background)
+        if recording is not None:
+            recording.finish()
         if periodic is not None:
             await periodic.write()
         remove_empty_artifacts(home)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gangline.cli.flags.access_options import AccessOptions
 from gangline.cli.flags.audit_options import AuditOptions
 from gangline.cli.flags.backup_options import BackupOptions
+from gangline.cli.flags.history_options import HistoryOptions
 from gangline.cli.flags.node_options import NodeOptions
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class UpRequest(NamedTuple):
     access: AccessOptions
     audit: AuditOptions
     backups: BackupOptions
+    history: HistoryOptions
 
     def check(self) -> None:
         """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
@@ -39,7 +41,7 @@ class UpRequest(NamedTuple):
         arguments = ["--port", str(self.port), "--bind", self.host, "--default-scheduler", self.default_scheduler]
         arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
         arguments += [argument for name in self.allowed_hosts for argument in ("--allow-host", name)]
-        for options in (self.node, self.access, self.audit, self.backups):
+        for options in (self.node, self.access, self.audit, self.backups, self.history):
             arguments += options.as_arguments()
         return arguments
 

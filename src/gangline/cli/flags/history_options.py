@@ -42,7 +42,9 @@ class HistoryOptions(NamedTuple):
 
 history_options = option_group(
     click.option(
-        "--history/--no-history", default=True, help="Record what changes, for gangline at.  [default: --history]"
+        "--history/--no-history",
+        default=True,
+        help="Record what changes, so that it can be shown later.  [default: --history]",
     ),
     value_option(
         "--history-size", 512, "The oldest records go beyond this size.", type=click.IntRange(min=1), metavar="MB"

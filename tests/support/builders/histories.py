@@ -106,7 +106,7 @@ def job_life(name: str, start: float, luck: float) -> Iterator[RecordedEvent]:
         metrics = {key: round(value, 6) for key, value in metrics.items()}
         report = {"step": number * 10, "total": 7200, **metrics}
         metadata = pods[0].body["metadata"]
-        annotations = {**metadata["annotations"], "training.gangline.dev/progress": json.dumps(report)}
+        annotations = {**metadata["annotations"], "training.gangline.dev/progress": json.dumps({"progress": report})}
         yield pods[0].changed(at, metadata={**metadata, "annotations": annotations})
         progress = {"step": number * 10, "total": 7200, "metrics": metrics, "replica": "worker-0", "updated": _time(at)}
         yield job.changed(at + 0.05, status={**job.body["status"], "progress": progress})

@@ -24,9 +24,11 @@ class MomentCommand(CliCommand):
     """A command whose first argument may be a time ago, such as `-15m`: that is no option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ago = next((at for at, word in enumerate(args) if re.match(r"-\d", word)), None)
-        if ago is not None and "--" not in args[:ago]:
-            args = [*args[:ago], "--", *args[ago:]]
+        first = 0
+        while first < len(args) and args[first].startswith("--") and args[first] != "--":
+            first += 2 if args[first] == "--history" else 1
+        if first < len(args) and re.match(r"-\d", args[first]):
+            args = [*args[:first], "--", *args[first:]]
         return super().parse_args(ctx, args)
 
 
@@ -59,7 +61,7 @@ def at(ctx: click.Context, words: tuple[str, ...], folder: Path | None, serve: b
     `gangline up` and `gangline run` record what changes, every second. `gangline get jobs --history` lists all jobs of
     the record. At a moment at which nothing was recorded, the last one before it is shown.
 
-    Exit codes: those of the command; 1 an error, such as a time before the record began.
+    Exit codes: that of the command; 1 an error, such as a time before the record began.
     """
     if not words:
         raise click.UsageError(f"which time? write one of {FORMS}", ctx)

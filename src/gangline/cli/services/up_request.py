@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gangline.cli.flags.access_options import AccessOptions
 from gangline.cli.flags.audit_options import AuditOptions
 from gangline.cli.flags.backup_options import BackupOptions
-from gangline.cli.flags.dashboard_options import DashboardOptions
+from gangline.cli.flags.history_options import HistoryOptions
 from gangline.cli.flags.node_options import NodeOptions
 from gangline.cli.flags.notify_options import absolute_option, notification_settings
 
@@ -30,9 +30,7 @@ class UpRequest(NamedTuple):
     access: AccessOptions
     audit: AuditOptions
     backups: BackupOptions
-    dashboard: DashboardOptions = DashboardOptions()
-    progress_endpoint: bool = True
-    notify: tuple[str, ...] = ()
+    history: HistoryOptions
 
     def check(self) -> None:
         """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
@@ -46,7 +44,7 @@ class UpRequest(NamedTuple):
         arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
         arguments += [] if self.progress_endpoint else ["--no-progress-endpoint"]
         arguments += [argument for name in self.allowed_hosts for argument in ("--allow-host", name)]
-        for options in (self.node, self.access, self.audit, self.backups, self.dashboard):
+        for options in (self.node, self.access, self.audit, self.backups, self.history):
             arguments += options.as_arguments()
         arguments += [argument for one in self.notify for argument in ("--notify", absolute_option(one))]
         return arguments

@@ -58,7 +58,7 @@ COMMANDS = {
     "version": ("gangline.cli.version:version", "Print the versions of gangline and of the server."),
 }
 COMMAND_SECTIONS = {
-    "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep"),
+    "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep", "dashboard"),
     "Understand": ("why", "describe", "events", "at", "top", "doctor"),
     "Try before it runs": ("check", "plan", "simulate", "drill"),
     "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),

@@ -193,9 +193,16 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
             local_settings(gang=plan.gang, progress=plan.progress_endpoint),
             kinds=tuple({job.kind.scheme for job in jobs}),
         )
+
+        def report_undelivered(text: str) -> None:
+            screen.say((Span(f"warning: {text}", "yellow"),))
+
         async with (
-            embedded_plane(settings, clock, operator) as plane,
+            embedded_plane(
+                settings, clock, operator, notifications=plan.notifications, report_undelivered=report_undelivered
+            ) as plane,
             background_tasks(recorder.start(plane.store)),
+            AsyncExitStack() as opened,
         ):
             publish_kubeconfig(state, plane.access, [job.key() for job in jobs])
             seconds = clock.monotonic() - started

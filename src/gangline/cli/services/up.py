@@ -23,6 +23,7 @@ from gangline.cli.flags.access_options import AccessOptions, access_options
 from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.history_options import HistoryOptions, history_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.flags.notify_options import notification_settings, notify_option
@@ -95,7 +96,9 @@ folder_option = click.option(
 @access_options
 @audit_options
 @backup_options
+@dashboard_options
 @history_options
+@notify_option
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(
     folder: Path | None,
@@ -131,9 +134,23 @@ def up(
     address = parse_listen_address(bind)
     access, audit = AccessOptions.take_from(others), AuditOptions.take_from(others)
     backups, history = BackupOptions.take_from(others), HistoryOptions.take_from(others)
+    dashboard = DashboardOptions.take_from(others)
     node = NodeOptions(**others)
     request = UpRequest(
-        address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups, history
+        address.host,
+        port,
+        allowed_hosts,
+        scheduler,
+        gang,
+        authorization,
+        node,
+        access,
+        audit,
+        backups,
+        history,
+        dashboard,
+        progress_endpoint,
+        notify,
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -159,7 +176,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.local.history import StoreRecording
     from gangline.local.home import PlaneHome
     from gangline.operator.assembly import embedded_plane
-    from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+    from gangline.operator.settings import local_settings
     from gangline.why.verdicts import verdict_maker
 
     home, clock = PlaneHome(folder), SystemClock()
@@ -172,7 +189,11 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
-        async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
+        operator = local_settings(gang=request.gang, progress=request.progress_endpoint)
+        async with (
+            embedded_plane(local, clock, operator, notifications=notifications) as cluster,
+            AsyncExitStack() as opened,
+        ):
             if recording is not None:
                 recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)

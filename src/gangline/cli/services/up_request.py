@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gangline.cli.flags.access_options import AccessOptions
 from gangline.cli.flags.audit_options import AuditOptions
 from gangline.cli.flags.backup_options import BackupOptions
+from gangline.cli.flags.dashboard_options import DashboardOptions
 from gangline.cli.flags.history_options import HistoryOptions
 from gangline.cli.flags.node_options import NodeOptions
 from gangline.cli.flags.notify_options import absolute_option, notification_settings
@@ -31,6 +32,9 @@ class UpRequest(NamedTuple):
     audit: AuditOptions
     backups: BackupOptions
     history: HistoryOptions
+    dashboard: DashboardOptions = DashboardOptions()
+    progress_endpoint: bool = True
+    notify: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
@@ -44,7 +48,7 @@ class UpRequest(NamedTuple):
         arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
         arguments += [] if self.progress_endpoint else ["--no-progress-endpoint"]
         arguments += [argument for name in self.allowed_hosts for argument in ("--allow-host", name)]
-        for options in (self.node, self.access, self.audit, self.backups, self.history):
+        for options in (self.node, self.access, self.audit, self.backups, self.history, self.dashboard):
             arguments += options.as_arguments()
         arguments += [argument for one in self.notify for argument in ("--notify", absolute_option(one))]
         return arguments

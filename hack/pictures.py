@@ -385,18 +385,25 @@ def film_line(at: Point, line: str, name: str) -> str:
     else:
         content = tinted(line)
     # The attribute for older renderers, white-space in the style for browsers: both keep the indent.
-    return f'<text xml:space="preserve" class="mono {name}" x="{num(at.x)}" y="{num(at.y)}">{content}</text>'
+    place = f'x="{num(at.x)}" y="{num(at.y)}"'
+    # Signs that come from another font have another width: every column stays where it is all the same.
+    length = f'textLength="{num(7.8 * len(line))}" lengthAdjust="spacingAndGlyphs"'
+    return f'<text xml:space="preserve" class="mono {name}" {place} {length}>{content}</text>'
 
 
 def tinted(line: str) -> str:
-    """The line with runs of coloured signs as spans."""
+    """The line with runs of coloured signs as spans; the part of a progress bar that is still to come is dim."""
+    start = line.find("╺")
+    end = start + len(line[start:]) - len(line[start:].lstrip("╺━")) if start >= 0 else -1
 
-    def tone(sign: str) -> str:
-        return next((name for name, signs in GLYPH_CLASSES.items() if sign in signs), "")
+    def tone(place: int) -> str:
+        if start <= place < end:
+            return "dim"
+        return next((name for name, signs in GLYPH_CLASSES.items() if line[place] in signs), "")
 
     parts = []
-    for name, signs in groupby(line, tone):
-        content = escape("".join(signs))
+    for name, places in groupby(range(len(line)), tone):
+        content = escape("".join(line[place] for place in places))
         parts.append(f'<tspan class="{name}">{content}</tspan>' if name else content)
     return "".join(parts)
 

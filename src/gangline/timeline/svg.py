@@ -5,7 +5,7 @@ from html import escape
 
 from gangline.timeline.model import MarkKind, SpanState, StateSpan, TeamTimeline, TimelineMark
 
-LABEL_WIDTH, ROW_HEIGHT, BAR_HEIGHT, TOP, RIGHT = 132, 22, 14, 26, 16
+LABEL_WIDTH, ROW_HEIGHT, BAR_HEIGHT, TOP, RIGHT = 132, 22, 14, 40, 16
 MAX_ROWS = 64
 """Replicas that get a row; those to which something happened come first."""
 STATE_COLOURS: Mapping[str, str] = {
@@ -89,7 +89,7 @@ class _Picture:
             x = LABEL_WIDTH + share * (self._right - LABEL_WIDTH)
             anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
             text = duration_text(share * (self._timeline.end - self._timeline.start)) if share else "0"
-            yield f'<path d="M{x:.1f} {TOP - 4}V{bottom}" stroke="currentColor" stroke-opacity="0.15"/>'
+            yield f'<path d="M{x:.1f} 18V{bottom}" stroke="currentColor" stroke-opacity="0.15"/>'
             yield f'<text x="{x:.1f}" y="14" text-anchor="{anchor}" fill-opacity="0.7">{text}</text>'
 
     def bars(self) -> Iterator[str]:
@@ -104,11 +104,13 @@ class _Picture:
     def _bar(self, row: str, span: StateSpan, y: float) -> str:
         start, end = self._x(span.start), self._x(self._timeline.end if span.end is None else span.end)
         height = 4 if span.state in _THIN_STATES else BAR_HEIGHT
+        # Nobody knows what a lost replica does: its bar is hollow, which is seen without colour, too.
+        outline = ' fill-opacity="0.25" stroke="#953800"' if span.state == SpanState.LOST else ""
         length = (self._timeline.end if span.end is None else span.end) - span.start
         parts = (f"{row}: {span.state}", span.text, duration_text(max(0.0, length)), span.node)
         return (
             f'<rect x="{start:.1f}" y="{y - height / 2:.1f}" width="{max(0.5, end - start):.1f}" height="{height}" '
-            f'fill="{STATE_COLOURS.get(span.state, "#8c959f")}">'
+            f'fill="{STATE_COLOURS.get(span.state, "#8c959f")}"{outline}>'
             f"<title>{escape(' · '.join(part for part in parts if part))}</title></rect>"
         )
 
@@ -122,7 +124,8 @@ class _Picture:
                 x, y = self._x(cause.at), self._y(cause.row)
                 if end.row in self._rows and (cause.row in self._rows) and end.row != cause.row:
                     path = f"M{x:.1f} {y:.1f}V{self._y(end.row):.1f}H{self._x(end.at):.1f}"
-                    yield f'<path d="{path}" fill="none" stroke="#cf222e" stroke-dasharray="3 3"/>'
+                    yield f'<path d="{path}" fill="none" stroke="#ffffff" stroke-width="3"/>'
+                    yield f'<path d="{path}" fill="none" stroke="#cf222e" stroke-dasharray="4 2"/>'
 
     def marks(self) -> Iterator[str]:
         for mark in self._timeline.marks:

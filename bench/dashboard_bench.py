@@ -168,6 +168,7 @@ async def serve_plane(jobs: int, replicas: int) -> None:
                     for group, plural, body in bodies
                 )
             )
+            await asyncio.sleep(0.3)  # the controllers of the server keep up
         config = {
             "apiVersion": "v1",
             "kind": "Config",

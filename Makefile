@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-image image test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-dashboard bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-image image test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-dashboard bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean bench-install
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -114,6 +114,9 @@ bench-operator: dev ## jobs to running, CPU, memory and API calls, side by side 
 bench-load: dev ## 1,000 jobs for half an hour, restarts among them and 10,000 finished ones: memory and requests of the operator
 	hack/kubernetes.sh
 	$(BIN)/python bench/operator_load.py
+
+bench-install: dev ## from nothing to a running job in a cluster with real nodes, ours and Kubeflow's operator by turns (needs root)
+	$(BIN)/python bench/install_bench.py
 
 bench-scheduler: dev ## pods bound a second, CPU and memory, side by side with kube-scheduler and the raw limit (builds it the first time)
 	hack/kubernetes.sh

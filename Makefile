@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-image image test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-dashboard bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean bench-install
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-image image test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-dashboard bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean bench-install bench-history
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -131,6 +131,9 @@ bench-sdk: dev ## creating jobs through our SDK and Kubeflow's, by turns, and th
 bench-first-minutes: dev ## set-up and a first run beside torchrun and Ray, the start of run and get (fetches both the first time)
 	hack/frameworks.sh torch
 	$(BIN)/python bench/first_minutes.py
+
+bench-history: dev ## what the history costs: bytes of a week, CPU beside the operator's, the time to read
+	$(BIN)/python bench/history_bench.py
 
 crds: dev ## write manifests/crds anew
 	$(BIN)/python hack/crds.py

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
-from gangline.dashboard.live.rights import Refusal, ViewerRights
+from gangline.dashboard.live.rights import ReadScope, Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
@@ -101,8 +102,9 @@ class BoardFeed(Feed):
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             subscribed = stack.enter_context(ExitStack())
+            scopes = await self._rights.read_scopes(JOB_KINDS, self._namespace)
             for kind in JOB_KINDS:
-                informer = await self._watch(stack, kind, trim=trimmed_job)
+                informer = await self._watch(stack, kind, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
                     self._jobs[kind.plural] = informer
                     subscribed.enter_context(informer.subscribe(self._on_job(kind.plural)))
@@ -114,10 +116,12 @@ class BoardFeed(Feed):
 
     async def _watch_details(self, stack: AsyncExitStack, subscribed: ExitStack) -> None:
         """Watch what makes a row more exact than the job's own status does."""
-        self._groups = await self._watch(stack, PODGROUPS, trim=trimmed_group)
-        self._queues = await self._watch(stack, QUEUES)
-        self._pods = await self._watch(stack, PODS, labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
-        self._events = await self._watch(stack, EVENTS, fields=WARNINGS, trim=trimmed_event, index=_by_involved)
+        scopes = await self._rights.read_scopes((PODGROUPS, QUEUES, PODS, EVENTS), self._namespace)
+        watch = partial(self._watch, stack)
+        self._groups = await watch(PODGROUPS, scopes[PODGROUPS.name], trim=trimmed_group)
+        self._queues = await watch(QUEUES, scopes[QUEUES.name])
+        self._pods = await watch(PODS, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
+        self._events = await watch(EVENTS, scopes[EVENTS.name], fields=WARNINGS, trim=trimmed_event, index=_by_involved)
         for informer, subscriber in (
             (self._groups, self._on_group),
             (self._queues, self._on_queue),
@@ -131,6 +135,7 @@ class BoardFeed(Feed):
         self,
         stack: AsyncExitStack,
         resource: Resource[JSON],
+        scope: ReadScope,
         *,
         labels: str = "",
         fields: str = "",
@@ -138,7 +143,6 @@ class BoardFeed(Feed):
         index: Any = None,
     ) -> Informer[JSON] | None:
         """An informer of what the viewer may read of a resource; None if that is nothing. Notes what is refused."""
-        scope = await self._rights.read_scope(resource, self._namespace if resource.namespaced else "")
         if scope.refusals:
             self._refused += scope.refusals
             self._refused_changed = True

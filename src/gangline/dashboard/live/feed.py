@@ -104,6 +104,9 @@ class Feed(ABC):
         for subscription in self._subscriptions:
             subscription.restart()
 
+    def _has_ended(self) -> bool:
+        return self.problem is not None
+
     @abstractmethod
     def watch_problem(self) -> str:
         """Why what is shown may be out of date; empty if it is not."""
@@ -164,7 +167,7 @@ class Feed(ABC):
     async def messages(self, subscription: Subscription, heartbeat: timedelta) -> AsyncIterator[bytes]:
         """What to send over one connection: a snapshot, then patches; after a silence a comment, or why nothing comes."""
         reported = ""
-        while not self.has_ended():
+        while not self._has_ended():
             try:
                 async with asyncio.timeout(heartbeat.total_seconds()):
                     await subscription.wait()
@@ -177,7 +180,7 @@ class Feed(ABC):
                 )
                 reported = problem
                 continue
-            if self.has_ended():
+            if self._has_ended():
                 return
             if subscription.needs_snapshot:
                 message = self.snapshot_message()

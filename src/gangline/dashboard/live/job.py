@@ -93,6 +93,8 @@ class JobFeed(Feed):
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             fields = f"metadata.name={self._key.name}"
+            # Asked for together: each answer is remembered.
+            await self._rights.read_scopes((self._kind, PODS, EVENTS, PODGROUPS), self._key.namespace)
             jobs = await self._watch(stack, self._kind, fields=fields)
             self._pods = await self._watch(stack, PODS, labels=f"{JOB_NAME}={self._key.name}")
             self._events = await self._watch(stack, EVENTS)
@@ -126,8 +128,10 @@ class JobFeed(Feed):
     def _missing(self, jobs: Informer[JSON] | None) -> GanglineError:
         name = f"{self._kind.plural}.{self._kind.group} {self._key}"
         if jobs is None:
-            return AccessRefused(next(item for item in self._refused if item.resource == self._kind.plural))
-        if jobs.problem is not None and not jobs.is_synced:
+            refusals = [item for item in self._refused if item.resource == self._kind.plural]
+            if refusals:
+                return AccessRefused(refusals[0])
+        if jobs is not None and jobs.problem is not None and not jobs.is_synced:
             return error_from_status(Status(code=502, message=jobs.problem))
         return error_from_status(Status(code=404, reason="NotFound", message=f"{name}: there is no such job"))
 

@@ -53,12 +53,16 @@ class ExampleServer:
 
     def publish(self, view: str, patch: dict[str, Any]) -> None:
         """Send a patch to every page that follows a view."""
-        self.run_in_loop(lambda: [queue.put_nowait(_message("patch", patch)) for queue in self._queues[view]])
+        self.run_in_loop(lambda: self._put(_message("patch", patch), view))
 
     def cut(self) -> None:
         """End all streams and answer nothing until `mend`."""
         self._open = False
-        self.run_in_loop(lambda: [queue.put_nowait(None) for queues in self._queues.values() for queue in queues])
+        self.run_in_loop(lambda: self._put(None, *self._queues))
+
+    def _put(self, message: str | None, *views: str) -> None:
+        for queue in [queue for view in views for queue in self._queues[view]]:
+            queue.put_nowait(message)
 
     def wait_for_followers(self, counts: dict[str, int]) -> None:
         """Wait until so many pages follow each view."""
@@ -83,7 +87,9 @@ class ExampleServer:
             if not self._open and request.path.startswith("/api/"):
                 return _json({"error": {"code": 503, "message": "the server is being restarted"}}, 503)
             if request.method == "POST":
-                self.requests.append((request.path, request.headers.get("X-Gangline-Request", ""), await request.json()))
+                self.requests.append(
+                    (request.path, request.headers.get("X-Gangline-Request", ""), await request.json())
+                )
             return await handler(request)
 
         app = web.Application(middlewares=[gate])
@@ -99,7 +105,9 @@ class ExampleServer:
                 web.get(f"{job}/curves", self._answer(self._curves)),
                 web.post(job + "/actions/{action}", self._answer(lambda _: {})),
                 web.get("/api/cluster", self._answer(lambda _: self.cluster)),
-                web.post("/api/cluster/fit", self._answer(lambda _: {"text": FIT, "results": [{"fits": False}], "notes": []})),
+                web.post(
+                    "/api/cluster/fit", self._answer(lambda _: {"text": FIT, "results": [{"fits": False}], "notes": []})
+                ),
                 web.get("/api/sweeps", self._answer(lambda _: {"sweeps": [team.sweep()]})),
                 web.get("/api/sweeps/{name}", self._answer(lambda _: team.sweep())),
                 web.post("/api/submit", self._submit),

@@ -316,8 +316,22 @@ def curves(over: str, shift: float = 0.0) -> dict[str, Any]:
     return {
         "metrics": [
             {"name": "loss", "points": loss, "repeated": repeated, "marks": marks, "prefersLog": True, "replica": ""},
-            {"name": "accuracy", "points": accuracy, "repeated": [], "marks": marks, "prefersLog": False, "replica": ""},
-            {"name": "learning_rate", "points": rate, "repeated": [], "marks": marks, "prefersLog": False, "replica": ""},
+            {
+                "name": "accuracy",
+                "points": accuracy,
+                "repeated": [],
+                "marks": marks,
+                "prefersLog": False,
+                "replica": "",
+            },
+            {
+                "name": "learning_rate",
+                "points": rate,
+                "repeated": [],
+                "marks": marks,
+                "prefersLog": False,
+                "replica": "",
+            },
         ],
         "usage": usage,
     }
@@ -383,4 +397,10 @@ def sweep() -> dict[str, Any]:
         trial["rank"] = rank
     failures = [trial for trial in trials if trial["rank"] is None]
     parameters = ["batch", "lr", "optimizer"]
-    return {"name": "bert-lr", "metric": "loss", "maximize": False, "parameters": parameters, "trials": ranked + failures}
+    return {
+        "name": "bert-lr",
+        "metric": "loss",
+        "maximize": False,
+        "parameters": parameters,
+        "trials": ranked + failures,
+    }

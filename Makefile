@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-browser test-image image test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures web lock clean
+.PHONY: help runtime dev install demo test test-unit test-faults test-real test-cluster test-first-minutes test-frameworks test-engines test-image image test-soak test-dist check format dist bench-runtime bench-local bench-operator bench-load bench-dashboard bench-scheduler bench-sdk bench-first-minutes crds manifests reference pictures lock clean bench-install bench-history test-browser web
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -107,6 +107,9 @@ bench-runtime: dev ## decode, cache, watch and request rates, side by side with 
 bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
 
+bench-dashboard: dev ## first view, memory, CPU and delay of the dashboard with 2,000 jobs and 20 viewers
+	$(BIN)/python bench/dashboard_bench.py
+
 bench-operator: dev ## jobs to running, CPU, memory and API calls, side by side with the Kubeflow operator (builds both the first time)
 	hack/kubernetes.sh
 	hack/peer.sh
@@ -115,6 +118,9 @@ bench-operator: dev ## jobs to running, CPU, memory and API calls, side by side 
 bench-load: dev ## 1,000 jobs for half an hour, restarts among them and 10,000 finished ones: memory and requests of the operator
 	hack/kubernetes.sh
 	$(BIN)/python bench/operator_load.py
+
+bench-install: dev ## from nothing to a running job in a cluster with real nodes, ours and Kubeflow's operator by turns (needs root)
+	$(BIN)/python bench/install_bench.py
 
 bench-scheduler: dev ## pods bound a second, CPU and memory, side by side with kube-scheduler and the raw limit (builds it the first time)
 	hack/kubernetes.sh
@@ -129,6 +135,9 @@ bench-sdk: dev ## creating jobs through our SDK and Kubeflow's, by turns, and th
 bench-first-minutes: dev ## set-up and a first run beside torchrun and Ray, the start of run and get (fetches both the first time)
 	hack/frameworks.sh torch
 	$(BIN)/python bench/first_minutes.py
+
+bench-history: dev ## what the history costs: bytes of a week, CPU beside the operator's, the time to read
+	$(BIN)/python bench/history_bench.py
 
 crds: dev ## write manifests/crds anew
 	$(BIN)/python hack/crds.py

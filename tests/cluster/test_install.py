@@ -1,10 +1,14 @@
 """gangline comes into a cluster and leaves it again: by its own command, by Helm, by kustomize."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from gangline.apiserver.audit.rights import read_events, used_rights
 from support.cluster.helm import CHART, Helm
 from support.nodes.inside import NodeCluster
 from support.nodes.installation import NAMESPACE, install, objects_of_gangline
@@ -69,6 +73,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves(empty: NodeCluster, namesp
 
     helm("install", "gangline", str(CHART), "--create-namespace", "--set", "scheduler.enabled=true")
     run_a_job(empty, namespace, "installed")
+    assert "Succeeded" in run("test", "gangline", "--namespace", NAMESPACE, "--timeout", "100s")
     helm("upgrade", "gangline", str(CHART), "--reuse-values", "--set", "logLevel=debug")
     run_a_job(empty, namespace, "upgraded")
     helm("rollback", "gangline", "1")
@@ -91,3 +96,47 @@ def test_kustomize_installs_and_leaves(empty: NodeCluster, namespace: str) -> No
     run_a_job(empty, namespace, "installed")
     empty.kubectl("delete", "--kustomize", overlay)
     assert objects_of_gangline(empty) == set()
+
+
+@pytest.mark.slow
+def test_a_user_without_a_right_in_the_whole_cluster_installs_for_two_namespaces(
+    empty: NodeCluster, namespace: str
+) -> None:
+    other = f"{namespace}-b"
+    empty.kubectl("create", "namespace", other)
+    try:
+        definitions = empty.gangline("crds")
+        empty.kubectl("apply", "--server-side", "--filename=-", body=yaml_documents(definitions.output))
+        for one in (namespace, other):
+            rights = ("rolebinding", "owner", "--clusterrole=cluster-admin", "--user=tenant")
+            empty.kubectl("create", *rights, "--namespace", one)
+        tenant = {"KUBECONFIG": str(empty.layout.kubeconfig_of("tenant"))}
+        began = datetime.now(UTC)
+        done = empty.gangline("install", "--scope", f"namespace={namespace},{other}", env=tenant, seconds=330)
+        assert done.code == 0, done
+        assert "clusterrole" not in done.output
+        run_a_job(empty, namespace, "first")
+        run_a_job(empty, other, "second")
+        done = empty.gangline("uninstall", "--namespace", namespace, env=tenant, seconds=330)
+        assert done.code == 0, done
+        used = [
+            right
+            for right in used_rights(events_since(empty, began))
+            if right.user == "tenant"
+            and right.resource
+            and not right.group.startswith(("authorization.", "authentication."))
+        ]
+        assert {right.namespace for right in used} == {namespace, other}, used
+    finally:
+        empty.kubectl("delete", "namespace", other, "--wait=false")
+
+
+def yaml_documents(text: str) -> Any:
+    return {"apiVersion": "v1", "kind": "List", "items": [one for one in yaml.safe_load_all(text) if one]}
+
+
+def events_since(cluster: NodeCluster, moment: datetime) -> Iterator[Any]:
+    """The requests since a moment, from the audit log."""
+    for event in read_events(cluster.layout.audit_log):
+        if datetime.fromisoformat(event["requestReceivedTimestamp"]) >= moment:
+            yield event

@@ -15,6 +15,7 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.apiserver.audit.rights import read_events, used_rights
 from gangline.install.rules import RBAC_GROUP, Feature, lease_rules, operator_rules, rules_json
+from gangline.jobs.gangs.kubernetes import KNOWN_VERSIONS
 from gangline.operator.settings import KUBEFLOW_LEASE
 from support.cluster.accounts import GrantedRight, unused_rights
 from support.cluster.operator_process import (
@@ -55,12 +56,21 @@ class GangCase(NamedTuple):
     flag: str
     group: str
     version: str
+    # Kinds that the embedded server does not have.
+    kinds: tuple[tuple[str, str], ...] = (("PodGroup", "podgroups"),)
 
 
 GANGS = (
-    GangCase(Feature.GANGLINE, "gangline", "scheduling.gangline.dev", "v1alpha1"),
+    GangCase(Feature.GANGLINE, "gangline", "scheduling.gangline.dev", "v1alpha1", kinds=()),
     GangCase(Feature.VOLCANO, "volcano", "scheduling.volcano.sh", "v1beta1"),
     GangCase(Feature.SCHEDULER_PLUGINS, "plugins", "scheduling.x-k8s.io", "v1alpha1"),
+    GangCase(
+        Feature.KUBERNETES,
+        "kubernetes",
+        "scheduling.k8s.io",
+        KNOWN_VERSIONS[0],
+        kinds=(("PodGroup", "podgroups"), ("Workload", "workloads")),
+    ),
 )
 
 
@@ -115,6 +125,21 @@ def test_the_operator_needs_the_rights_of_its_features(server: EmbeddedServer, t
     assert [why for why, explains in NOT_USED_HERE.items() if not any(map(explains, unused))] == []
 
 
+def test_mpijobs_with_a_given_account_need_no_right_to_create_roles(server: EmbeddedServer, tmp_path: Path) -> None:
+    given_account = {
+        "kind": "ClusterRole",
+        "metadata": {"name": "given-account"},
+        "rules": rules_json(operator_rules([Feature.MPI_ACCOUNT])),
+    }
+    grant(server, [*roles(Feature.CORE), given_account])
+    flags = ("--enable-scheme=MPIJob", "--mpi-launcher-service-account=default", *NO_IMAGES)
+    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+        run_every_kind(server, [kind for kind in TRAINING_KINDS if kind.kind == "MPIJob"])
+        assert operator.ended(signal.SIGTERM) == 0
+        assert refusals(operator) == []
+    assert unexplained([given_account], server) == []
+
+
 def test_without_the_rights_for_mpi_the_other_kinds_are_served_and_mpi_as_soon_as_they_are_there(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -147,8 +172,7 @@ def test_each_kind_alone_needs_nothing_of_the_other_features(
 def test_gangs_need_the_rights_for_their_scheduler_and_no_other(
     server: EmbeddedServer, tmp_path: Path, case: GangCase
 ) -> None:
-    if case.feature is not Feature.GANGLINE:
-        install_crds(server, [group_crd(case)])
+    install_crds(server, [group_crd(case, kind, plural) for kind, plural in case.kinds])
     gang_role = {
         "kind": "ClusterRole",
         "metadata": {"name": "gangs"},
@@ -163,15 +187,17 @@ def test_gangs_need_the_rights_for_their_scheduler_and_no_other(
     assert unexplained([gang_role], server) == []
 
 
-def group_crd(case: GangCase) -> JSON:
-    """A definition of PodGroup that takes everything."""
+def group_crd(case: GangCase, kind: str, plural: str) -> JSON:
+    """A definition of a scheduler's kind that takes everything."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": case.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    # Without it a server refuses definitions in the groups of Kubernetes.
+    approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"podgroups.{case.group}"},
+        "metadata": {"name": f"{plural}.{case.group}", "annotations": approved},
         "spec": {"group": case.group, "names": names, "scope": "Namespaced", "versions": [version]},
     }
 

@@ -2,14 +2,23 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
+from gangline.api.meta import Key
+from gangline.base.clock import SystemClock
+from gangline.base.tasks import background_tasks
 from gangline.cli.dashboard.tools import dashboard_tools
+from gangline.history.reader import HistoryReader
+from gangline.local.history import StoreRecording
 from gangline.summary.objects import JOB_KINDS
+from gangline.why.verdicts import verdict_maker
 from support.servers.dashboard import Browser, dashboard_plane, job_body, until
+from support.waiting import wait_until
 
 PYTORCHJOBS = next(kind for kind in JOB_KINDS if kind.kind == "PyTorchJob")
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -113,6 +122,7 @@ async def test_the_cluster_shows_what_the_team_uses_and_what_is_free(tmp_path: P
         master = body["spec"]["pytorchReplicaSpecs"]["Master"]
         master["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "250m"}}
         await plane.client.create(PYTORCHJOBS, body, namespace="default")
+        nodes: list[Any] = []
         async with browser.stream("view=cluster") as events:
             async for event in events:
                 nodes = event.data.get("nodes") or event.data.get("upsert")
@@ -146,5 +156,58 @@ async def test_trials_of_a_sweep_are_ranked(tmp_path: Path) -> None:
             (1, 1, 0.1),
             (2, 2, 0.5),
         ]
+        await plane.client.delete(PYTORCHJOBS, Key("default", "trial-1"))
+        async with browser.stream("view=board") as events:
+            await until(events, {}, lambda rows: len(rows) == 1)
+        assert [
+            (trial["number"], trial["row"]["deleted"]) for trial in (await browser.get("/api/sweeps/rates"))["trials"]
+        ] == [(1, True), (2, False)]
         assert [each["name"] for each in (await browser.get("/api/sweeps"))["sweeps"]] == ["rates"]
         assert (await browser.call("GET", "/api/sweeps/none"))[0] == 404
+
+
+async def test_a_deleted_job_is_still_there_with_its_timeline_logs_and_cause(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    async with dashboard_plane(tmp_path, history=history) as plane, plane.logged_in() as browser:
+        recording = StoreRecording(history, tmp_path / "pods", SystemClock())
+        recording.start(plane.store, verdict_maker(plane.client, SystemClock()))
+        async with background_tasks(recording.run()):
+            body = job_body("bert", [sys.executable, "-c", REPORT], workers=0)
+            body["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}
+            await plane.client.create(PYTORCHJOBS, body, namespace="default")
+            row = await _until_state(browser, "Failed")
+            reader = HistoryReader(history)
+            await wait_until(lambda: reader.verdicts("default", "pytorchjobs", "bert"))
+            failed_at = SystemClock().now()
+            await plane.client.delete(PYTORCHJOBS, Key("default", "bert"))
+            async with browser.stream("view=board") as events:
+                await until(events, {}, lambda rows: not rows)
+            detail = await _eventually(browser, PATH, lambda answer: answer.get("deleted"))
+            assert (detail["recorded"], detail["row"]["state"], detail["row"]["uid"]) == (True, "Failed", row["uid"])
+            assert [pod["replica"] for pod in detail["pods"]] == ["master-0"]
+            assert detail["timeline"]["rows"][0]["spans"][-1]["state"] == "failed"
+            assert not any(detail["allowed"].values())
+            logs = await _eventually(browser, f"{PATH}/logs", lambda answer: answer.get("lines"))
+            assert "<script>alert(1)</script>" in {line["text"] for line in logs["lines"]}
+            why = await _eventually(browser, f"{PATH}/why", lambda answer: answer.get("cause"))
+            assert why["headline"]
+            assert (await browser.get("/api/jobs"))["total"] == 0
+            page = await browser.get("/api/jobs?history=true")
+            assert [(each["id"], each["deleted"]) for each in page["rows"]] == [("default/pytorchjobs/bert", True)]
+            curves = await _eventually(browser, f"{PATH}/curves", lambda answer: "metrics" in answer)
+            assert curves["source"] == "history"
+            then = quote(failed_at.isoformat())
+            before = await browser.get(f"{PATH}?at={then}")
+            assert (before["deleted"], before["row"]["state"]) == (False, "Failed")
+            assert [each["id"] for each in (await browser.get(f"/api/jobs?at={then}"))["rows"]] == [row["id"]]
+        recording.finish()
+
+
+async def _eventually(browser: Browser, path: str, holds: Callable[[Any], object]) -> Any:
+    """The answer of an endpoint once it holds: the history is written a little later than things happen."""
+
+    async def answer() -> Any:
+        _, body = await browser.call("GET", path)
+        return body if holds(body) else None
+
+    return await wait_until(answer)

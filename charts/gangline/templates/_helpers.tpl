@@ -161,6 +161,23 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/component: scheduler
 {{- end }}
 
+{{- define "gangline.dashboard.fullname" -}}
+{{- printf "%s-dashboard" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.dashboard.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: dashboard
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.dashboard.selectorLabels" -}}
+{{- include "gangline.selectorLabels" . | nindent 0 }}
+app.kubernetes.io/component: dashboard
+{{- end }}
+
 {{- define "gangline.metrics.fullname" -}}
 {{- printf "%s-metrics" (include "gangline.fullname" .) -}}
 {{- end -}}

@@ -23,6 +23,7 @@ COMMANDS = {
     "why": ("gangline.cli.jobs.why:why", "Explain why a job waits, fails or hangs, and what to do."),
     "describe": ("gangline.cli.jobs.describe:describe", "Show one job in full: replicas, conditions, events."),
     "events": ("gangline.cli.jobs.events:events", "List what happened to a job and its pods, oldest first."),
+    "at": ("gangline.cli.history.command:at", "Show jobs, pods, events and logs as they were at a moment."),
     "top": ("gangline.cli.jobs.top:top", "Show the CPU and memory that jobs, or this machine, use."),
     "doctor": ("gangline.cli.services.doctor:doctor", "Check this machine and the cluster for what jobs need."),
     "check": ("gangline.cli.authoring.check:check", "Find mistakes in job files; needs no cluster."),
@@ -58,7 +59,7 @@ COMMANDS = {
 }
 COMMAND_SECTIONS = {
     "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep", "dashboard"),
-    "Understand": ("why", "describe", "events", "top", "doctor"),
+    "Understand": ("why", "describe", "events", "at", "top", "doctor"),
     "Try before it runs": ("check", "plan", "simulate", "drill"),
     "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),
     "Into a cluster": ("install", "upgrade", "uninstall", "handover", "crds"),

@@ -64,6 +64,7 @@ class Dashboard:
         return [
             *(web.get(path, self._as_viewer(handler)) for path, handler in reads.items()),
             *(web.post(path, self._as_viewer(handler)) for path, handler in writes.items()),
+            web.get("/healthz", self._health),
             web.post("/api/login", self._login),
             web.post("/api/logout", self._logout),
             web.get("/{path:.*}", self._page),
@@ -80,6 +81,9 @@ class Dashboard:
                 return await handler(request, viewer)
 
         return handle
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok")
 
     # Sessions
 

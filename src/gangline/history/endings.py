@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gangline.api.meta import JSON
-from gangline.history.selection import END_CONDITIONS
+from gangline.history.selection import END_CONDITIONS, true_conditions
 
 NOTABLE_CONDITIONS = ("Failed", "Restarting")
 """Conditions that are explained once each time they begin to hold."""
@@ -49,15 +49,14 @@ def notable_conditions(job: JSON) -> frozenset[tuple[str, str]]:
     """The conditions of a job that deserve an explanation, each with the time since when it holds."""
     return frozenset(
         (str(condition["type"]), str(condition.get("lastTransitionTime", "")))
-        for condition in (job.get("status") or {}).get("conditions") or ()
-        if condition.get("status") == "True" and condition.get("type") in NOTABLE_CONDITIONS
+        for condition in true_conditions(job)
+        if condition["type"] in NOTABLE_CONDITIONS
     )
 
 
 def is_waiting(job: JSON) -> bool:
     """Whether a job has neither run nor ended, and is meant to run."""
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    types = {str(condition["type"]) for condition in conditions if condition.get("status") == "True"}
+    types = {str(condition["type"]) for condition in true_conditions(job)}
     return not types & {"Running", "Restarting", "Suspended", *END_CONDITIONS}
 
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from gangline.api.meta import JSON
 from gangline.history.records import JobSummary, JobVerdict, LogEnd, ObjectVersion, RecordedSpan, SegmentIndex
 from gangline.history.replay import RecordedChange, SegmentReplay, deleted_job
 from gangline.history.retention import segment_paths
-from gangline.history.segments import HistoryDamaged, read_contents, read_index
+from gangline.history.segments import HistoryDamaged, read_index, read_lines
 
 
 class SegmentSource(Protocol):
@@ -43,7 +45,7 @@ class FolderSegments:
         return read_index(self._folder / name)
 
 
-class _Segment(NamedTuple):
+class _Segment(msgspec.Struct, frozen=True):
     name: str
     index: SegmentIndex
 
@@ -58,10 +60,15 @@ class HistoryReader:
     def spans(self) -> list[RecordedSpan]:
         """The times in which changes were recorded, oldest first. Those of several servers may overlap."""
         spans: dict[str, RecordedSpan] = {}
-        for _, index in self._load():
+        for segment in self._load():
+            index = segment.index
             start = spans[index.stream].start if index.stream in spans else index.start
             spans[index.stream] = RecordedSpan(index.source, start, index.end)
         return sorted(spans.values(), key=lambda span: span.start)
+
+    def last_recorded(self, moment: float) -> float | None:
+        """The moment, or the last before it at which anything was recorded; None if there is none."""
+        return max((min(moment, span.end) for span in self.spans() if span.start <= moment), default=None)
 
     def objects_at(self, moment: float) -> dict[str, JSON]:
         """The objects at a moment, by path: those of every server that was recorded then."""
@@ -162,7 +169,7 @@ class HistoryReader:
 
     def _replay(self, name: str) -> SegmentReplay | None:
         try:
-            return SegmentReplay(read_contents(self._segments.read(name)).lines, name)
+            return SegmentReplay(read_lines(self._segments.read(name)), name)
         except (FileNotFoundError, HistoryDamaged):
             return None
 
@@ -197,7 +204,7 @@ class HistoryReader:
         if not named:
             return None, []
         job = max(named, key=lambda job: (job.created, job.last))
-        relevant = []
+        relevant: list[_Segment] = []
         for segment in segments:
             listed = [entry.changed for entry in segment.index.jobs if entry.job.uid == job.uid]
             # A segment in which nothing changed matters only if it is the oldest that is left.
@@ -210,7 +217,8 @@ def _job_summaries(segments: Iterable[_Segment]) -> dict[str, JobSummary]:
     """Every job, by uid."""
     jobs: dict[str, JobSummary] = {}
     present: dict[str, set[str]] = {}
-    for _, index in segments:
+    for segment in segments:
+        index = segment.index
         for uid in present.get(index.source, set()) - {entry.job.uid for entry in index.jobs}:
             # It was deleted while nobody recorded.
             jobs[uid] = deleted_job(jobs[uid], index.start)

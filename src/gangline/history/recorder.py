@@ -33,7 +33,7 @@ from gangline.history.writer import HistoryWriter
 log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL = timedelta(seconds=1)
-PULSE_SECONDS = 15.0
+PULSE_SECONDS = 5.0
 """How often a recorder without changes says that it is there."""
 TIDY_SECONDS = 600.0
 RETRY_SECONDS = 30.0
@@ -69,6 +69,8 @@ class HistoryRecorder:
         self._folder, self._clock, self._source, self._limits = folder, clock, source, limits or HistoryLimits()
         self._read_log, self._diagnose = read_log, diagnose
         self._writer: HistoryWriter | None = None
+        # Every change until then is recorded; later ones may wait in a feed. Lines of our own must not be newer than they.
+        self._complete_until = 0.0
         # Why nothing is written now, and why that was so last.
         self._problem = self._last_problem = ""
         self._retry_at = 0.0
@@ -90,6 +92,7 @@ class HistoryRecorder:
             if may_be_job(path) and is_listed_job(path, body):
                 self._explained[path] = notable_conditions(body)
                 self._note_waiting(path, body)
+        self._complete_until = at
         self._open(objects, at)
 
     def record(self, at: float, path: str, body: JSON | None) -> None:
@@ -105,11 +108,12 @@ class HistoryRecorder:
         """Write what is recorded until cancelled. `feed` is called before, and may record more."""
         last_write = last_tidy = -math.inf
         while True:
+            now = self.now
             if feed is not None:
                 await feed()
+            self._complete_until = now
             await self.collect_logs()
             await self.collect_verdicts()
-            now = self.now
             if now - last_tidy > TIDY_SECONDS:
                 last_tidy = now
                 await self._in_thread(self._tidy)
@@ -131,19 +135,21 @@ class HistoryRecorder:
                 self._waiting_since[path] = math.inf  # once
                 self._to_explain[path] = self.objects[path]
         explain, self._to_explain = self._to_explain, {}
-        for path, body in explain.items() if self._diagnose is not None else ():
+        if self._diagnose is None:
+            return
+        for path, body in explain.items():
             report = await self._diagnose(split_path(path))
             if report is not None and self._writer is not None:
-                self._writer.record_verdict(self.now, path, body, report)
+                self._writer.record_verdict(self._complete_until, path, body, report)
 
     async def write(self, *, pulse: bool = False) -> bool:
         """Write what is in memory, in a thread. Returns whether there was anything."""
         if self._problem and self.now > self._retry_at:
-            self._open(self.objects, self.now)
+            self._open(self.objects, self._complete_until)
         if self._writer is None:
             return False
         if pulse:
-            self._writer.pulse(self.now)
+            self._writer.pulse(self._complete_until)
         pending, writer = self._writer.take(), self._writer
         if self._problem or not (pending.lines or pending.next):
             return False
@@ -167,7 +173,7 @@ class HistoryRecorder:
     # Writing
 
     def _open(self, objects: Mapping[str, JSON], at: float) -> None:
-        self._writer = HistoryWriter(self._folder, at, source=self._source, objects=objects)
+        self._writer = HistoryWriter(self._folder, at, source=self._source, objects=objects, limits=self._limits)
         self._problem = ""
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
@@ -231,4 +237,4 @@ class HistoryRecorder:
         if text:
             end = ended.end
             line = LogLine(0, 0, end.container, end.run, end.attempt, last_lines(text, LOG_LINES, LOG_BYTES))
-            self._writer.record_log(self.now, ended.path, ended.pod, line)
+            self._writer.record_log(self._complete_until, ended.path, ended.pod, line)

@@ -7,22 +7,25 @@ from typing import NamedTuple
 
 import msgspec
 
+from gangline.history.replay import SegmentReplay
 from gangline.history.segments import (
     SUFFIX,
     HistoryDamaged,
-    close_torn,
+    close_segment,
     is_in_use,
     parse_name,
-    read_contents,
     read_index,
+    read_lines,
 )
 
 
 class HistoryLimits(msgspec.Struct, frozen=True):
-    """How much history stays."""
+    """How much history stays, and in which portions it goes."""
 
     max_bytes: int = 512 * 2**20
     max_age: timedelta = timedelta(days=30)
+    segment_bytes: int = 4 * 2**20
+    """Bytes of changes, not compressed, after which a segment may be closed."""
 
 
 class ClosedSegment(NamedTuple):
@@ -44,13 +47,13 @@ def tidy(folder: Path, limits: HistoryLimits, now: float) -> None:
     for path in segment_paths(folder):
         # Another process may remove it meanwhile.
         with suppress(FileNotFoundError):
-            size = path.stat().st_size
             if is_in_use(path):
-                open_bytes += size
+                open_bytes += path.stat().st_size
                 continue
             index = read_index(path)
             end = index.end if index is not None else _close_segment(path)
-            closed.append(ClosedSegment(path, size, end if end is not None else path.stat().st_mtime))
+            if end is not None:
+                closed.append(ClosedSegment(path, path.stat().st_size, end))
     for path in expired_segments(closed, limits, now, open_bytes):
         path.unlink(missing_ok=True)
 
@@ -69,16 +72,15 @@ def expired_segments(closed: list[ClosedSegment], limits: HistoryLimits, now: fl
 
 def _close_segment(path: Path) -> float | None:
     """Close a segment that a killed process left open. Returns when it ends; None for a file that is none of ours."""
-    from gangline.history.replay import SegmentReplay
-
     try:
-        data = path.read_bytes()
-        contents = read_contents(data)
-        replay = SegmentReplay(contents.lines, path.name)
+        lines = read_lines(path.read_bytes())
+        replay = SegmentReplay(lines, path.name)
     except HistoryDamaged:
         return None
     if replay.start is None:
-        return None
+        return path.stat().st_mtime
     index = replay.index()
-    close_torn(path, index, contents.size)
+    # On a full disk it stays open: it can be read all the same, only slower.
+    with suppress(OSError):
+        close_segment(path, lines, index)
     return index.end

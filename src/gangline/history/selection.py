@@ -15,6 +15,8 @@ from gangline.apiserver.store.paths import split_path
 from gangline.history.records import JobSummary
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+OMITTED_METADATA = frozenset({"managedFields", "resourceVersion"})
+"""Every version has another resourceVersion, and a server of the past gives it one of its own."""
 END_CONDITIONS = ("Succeeded", "Failed", "Complete")
 """Conditions of a job that has ended; the last is the one of a Job of Kubernetes."""
 GANG_GROUPS = ("scheduling.gangline.dev", "scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io")
@@ -49,8 +51,8 @@ def recorded_body(path: str, body: JSON) -> JSON:
     """The object as it is recorded. Shares its parts with `body`, which stays unchanged."""
     metadata = body["metadata"]
     annotations = metadata.get("annotations") or {}
-    if "managedFields" in metadata or LAST_APPLIED in annotations:
-        metadata = {name: value for name, value in metadata.items() if name != "managedFields"}
+    if LAST_APPLIED in annotations or not OMITTED_METADATA.isdisjoint(metadata):
+        metadata = {name: value for name, value in metadata.items() if name not in OMITTED_METADATA}
         if LAST_APPLIED in annotations:
             metadata["annotations"] = {name: text for name, text in annotations.items() if name != LAST_APPLIED}
         body = {**body, "metadata": metadata}
@@ -89,11 +91,20 @@ def is_listed_job(path: str, body: JSON) -> bool:
     return is_job(body) or not any(owner.get("controller") for owner in body["metadata"].get("ownerReferences") or ())
 
 
+def true_conditions(body: JSON) -> list[JSON]:
+    """The conditions that hold, in their order. A custom resource may have anything in their place."""
+    status = body.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return [
+        condition
+        for condition in (conditions if isinstance(conditions, list) else ())
+        if isinstance(condition, dict) and condition.get("status") == "True" and "type" in condition
+    ]
+
+
 def job_summary(path: str, body: JSON, at: float) -> JobSummary:
     """What a version of a job, from `at` on, says of it."""
-    where, metadata = split_path(path), body["metadata"]
-    conditions = (body.get("status") or {}).get("conditions") or ()
-    current = [condition for condition in conditions if condition.get("status") == "True"]
+    where, metadata, current = split_path(path), body["metadata"], true_conditions(body)
     ends = [_unix_seconds(each.get("lastTransitionTime")) for each in current if each["type"] in END_CONDITIONS]
     created = _unix_seconds(metadata.get("creationTimestamp"))
     return JobSummary(

@@ -32,16 +32,16 @@ from gangline.history.records import (
     VerdictLine,
 )
 from gangline.history.replay import orphan_owners
+from gangline.history.retention import HistoryLimits
 from gangline.history.segments import SegmentFile, SegmentName, encode_line
 from gangline.history.selection import is_listed_job, job_summary, subject_uid
 
-MIN_SEGMENT_BYTES = 4 * 2**20
-"""Bytes of changes, not compressed, after which a segment may be closed."""
 FRAME_LINES = 500
 """Lines in a frame of states."""
+DEFAULT_LIMITS = HistoryLimits()
 
 
-class NextSegment(NamedTuple):
+class NextSegment(msgspec.Struct, frozen=True):
     """The segment to begin after a flush: its number and its first lines, and the index of the one before it."""
 
     began: float
@@ -71,10 +71,10 @@ class HistoryWriter:
         *,
         source: str,
         objects: Mapping[str, JSON] | None = None,
-        min_segment: int = MIN_SEGMENT_BYTES,
+        limits: HistoryLimits = DEFAULT_LIMITS,
     ) -> None:
         """`objects` are the states of all objects now, by path."""
-        self._folder, self._source, self._min_segment = folder, source, min_segment
+        self._folder, self._source, self._min_segment = folder, source, limits.segment_bytes
         self._stream = secrets.token_hex(4)
         self._bodies: dict[str, JSON] = dict(objects or {})
         self._last = now
@@ -108,6 +108,8 @@ class HistoryWriter:
             self._add(BodyLine(number, self._offset(at), body))
         elif patch:
             self._add(PatchLine(number, self._offset(at), patch))
+        else:
+            return
         self._changed[path] = at
 
     def record_log(self, at: float, path: str, pod: JSON, end: LogLine) -> None:

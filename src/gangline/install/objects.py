@@ -12,6 +12,7 @@ from gangline.install.access import (
     SCHEDULER_ROLES,
     USER_ROLES,
 )
+from gangline.install.dashboard_objects import DASHBOARD_OBJECTS
 from gangline.install.evaluate import Evaluation
 from gangline.install.monitoring_objects import MONITORING_OBJECTS
 from gangline.install.naming import labels
@@ -57,6 +58,7 @@ OBJECT_FILES: Mapping[str, tuple[Node, ...]] = {
     "network-policy": (NETWORK_POLICY,),
     "operator": OPERATOR_OBJECTS,
     "scheduler": SCHEDULER_OBJECTS,
+    "dashboard": DASHBOARD_OBJECTS,
     "monitoring": MONITORING_OBJECTS,
     "extra-objects": (Spread(Value("extraObjects")),),
 }

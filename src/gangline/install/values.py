@@ -219,6 +219,7 @@ class NetworkPolicyValues(ValuesStruct, frozen=True, kw_only=True):
 
 OPERATOR_RESOURCES: JSON = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 SCHEDULER_RESOURCES: JSON = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+DASHBOARD_RESOURCES: JSON = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 POD_SECURITY_CONTEXT: JSON = {
     "runAsNonRoot": True,
     "runAsUser": 65532,
@@ -263,6 +264,24 @@ class SchedulerValues(PodValues, frozen=True, kw_only=True):
     priority_class_name: Annotated[
         str, _described("Priority class of the pods: without a scheduler no gang starts.")
     ] = "system-cluster-critical"
+
+
+class DashboardValues(ValuesStruct, frozen=True, kw_only=True):
+    """The dashboard: a page that shows viewers, with their own tokens, what they may see."""
+
+    enabled: Annotated[bool, _described("Install the dashboard: a Deployment and a Service, without any role.")] = False
+    port: Annotated[Count, _described("Port of the Service.")] = 80
+    hosts: Annotated[
+        tuple[str, ...],
+        _described("Names by which browsers reach it, as in an Ingress; requests to other names are refused."),
+    ] = ()
+    resources: Annotated[JSON, _described("Requests and limits of the container.")] = _default(DASHBOARD_RESOURCES)
+    node_selector: Annotated[Labels, _described("Labels of the nodes on which the pod may run.")] = {}
+    tolerations: Annotated[tuple[JSON, ...], _described("Tolerations of the pod.")] = ()
+    affinity: Annotated[JSON, _described("Affinity of the pod.")] = {}
+    pod_annotations: Annotated[Labels, _described("More annotations of the pod.")] = {}
+    pod_labels: Annotated[Labels, _described("More labels of the pod.")] = {}
+    extra_args: Annotated[tuple[str, ...], _described("More arguments of the command.")] = ()
 
 
 class InstallValues(PodValues, frozen=True, kw_only=True):
@@ -334,3 +353,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         GrafanaDashboardValues, _described("The Grafana board as a ConfigMap, which Grafana's sidecar loads.")
     ] = GrafanaDashboardValues()
     scheduler: Annotated[SchedulerValues, _described("The gang scheduler, beside kube-scheduler.")] = SchedulerValues()
+    dashboard: Annotated[
+        DashboardValues,
+        _described("The dashboard: a page that shows viewers, with their own tokens, what they may see."),
+    ] = DashboardValues()

@@ -9,8 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.store.paths import ObjectPath
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
@@ -20,6 +18,7 @@ from gangline.base.clock import Clock
 if TYPE_CHECKING:
     from gangline.history.endings import ContainerEnd
     from gangline.history.recorder import Diagnose, HistoryRecorder
+    from gangline.history.retention import HistoryLimits
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +43,11 @@ class StoreRecording:
         clock: Clock,
         *,
         kinds: Sequence[tuple[str, str]] = (),
+        limits: "HistoryLimits | None" = None,
     ) -> None:
         """`folder` is that of the history, `state` the node's; `kinds` are those of custom operators, as group and plural."""
         self._folder, self._state, self._clock, self._kinds = folder, state, clock, kinds
+        self._limits = limits
         self._diagnose: Diagnose | None = None
         self._initial: tuple[StoreRecord, ...] = ()
         self._changes: deque[tuple[float, Sequence[StoreEvent]]] = deque()
@@ -82,6 +83,7 @@ class StoreRecording:
         self._observing.close()
         if not self._source:
             return
+        from gangline.history.selection import recorded_body
         from gangline.kube.transport.blocking import run_without_loop
 
         recorder = self._begin()
@@ -90,7 +92,7 @@ class StoreRecording:
         self._changes.clear()
         for path, body in (closed or {}).items():
             if path.startswith(self._prefixes):
-                recorder.record(recorder.now, path, _recorded(path, body))
+                recorder.record(recorder.now, path, recorded_body(path, body))
         run_without_loop(recorder.collect_logs())
         recorder.finish()
         self._source = ""
@@ -107,15 +109,22 @@ class StoreRecording:
 
     def _begin(self) -> "HistoryRecorder":
         if self._recorder is None:
+            from gangline.history.parts import ObjectDecoder
             from gangline.history.recorder import HistoryRecorder
             from gangline.history.selection import recorded_prefixes
 
+            self._decoder = ObjectDecoder()
             self._prefixes = recorded_prefixes(self._kinds)
             self._recorder = HistoryRecorder(
-                self._folder, self._clock, self._source, read_log=self._end_of_log, diagnose=self._diagnose
+                self._folder,
+                self._clock,
+                self._source,
+                limits=self._limits,
+                read_log=self._end_of_log,
+                diagnose=self._diagnose,
             )
             records = (record for record in self._initial if record.path.startswith(self._prefixes))
-            objects = {record.path: _recorded(record.path, msgspec.json.decode(record.data)) for record in records}
+            objects = {record.path: self._decoder.decode(record.path, record.data) for record in records}
             self._recorder.begin(self._began, objects)
             self._initial = ()
         return self._recorder
@@ -123,9 +132,13 @@ class StoreRecording:
     def _record(self, recorder: "HistoryRecorder", at: float, events: Sequence[StoreEvent]) -> None:
         for event in events:
             path = event.record.path
-            if path.startswith(self._prefixes):
-                body = None if event.deleted else _recorded(path, msgspec.json.decode(event.record.data))
-                recorder.record(at, path, body)
+            if not path.startswith(self._prefixes):
+                continue
+            if event.deleted:
+                self._decoder.forget(path)
+                recorder.record(at, path, None)
+            else:
+                recorder.record(at, path, self._decoder.decode(path, event.record.data))
 
     async def _end_of_log(self, pod: ObjectPath, body: JSON, end: "ContainerEnd") -> str:
         # Nothing in it waits, so that `finish` can call it without an event loop.
@@ -150,9 +163,3 @@ def end_of_log(state: Path, pod: Key, uid: str, end: "ContainerEnd") -> str:
         lines = (parse_line(line) for line in data.split(b"\n") if line.count(b" ") >= 3)
         return b"".join(line.render(timestamps=True) for line in lines).decode(errors="replace")
     return ""
-
-
-def _recorded(path: str, body: JSON) -> JSON:
-    from gangline.history.selection import recorded_body
-
-    return recorded_body(path, body)

@@ -38,6 +38,7 @@ def team_timeline(versions: Iterable[RecordedVersion], now: float) -> TeamTimeli
         failure_links(marks, job_failed(history.job)),
         job_phases(history),
         gang_phases(history.pod_group),
+        finished=times.ended is not None,
     )
 
 
@@ -59,16 +60,19 @@ def _name(body: JSON) -> str:
 
 def _rows(history: JobHistory, times: JobTimes) -> Iterator[ReplicaRow]:
     """A row for every replica that the job asked for or that had a pod: by replica type, then by index."""
-    lives: dict[Replica, list[PodLife]] = {}
-    for life in history.pods:
-        lives.setdefault(life.replica, []).append(life)
     wanted = _wanted_replicas(history.job, times)
-    types = list(dict.fromkeys(replica.type for replica in (*wanted, *lives)))
-    for replica in sorted({*wanted, *lives}, key=lambda one: (types.index(one.type), one.index, one.name)):
-        own = lives.get(replica, [])
+    replicas = {replica.name: replica for replica in wanted}
+    lives: dict[str, list[PodLife]] = {}
+    for life in history.pods:
+        replicas.setdefault(life.replica.name, life.replica)
+        lives.setdefault(life.replica.name, []).append(life)
+    types = list(dict.fromkeys(replica.type for replica in replicas.values()))
+    for replica in sorted(replicas.values(), key=lambda one: (types.index(one.type), one.number, one.name)):
+        own = lives.get(replica.name, [])
         asked = wanted.get(replica) or Interval(own[0].created, own[0].created)
-        start = Interval(min(asked.start, own[0].created) if own else asked.start, asked.end)
-        yield ReplicaRow(replica.name, replica.type, replica.index, replica_spans(own, start, times))
+        start = min(asked.start, own[0].created) if own else asked.start
+        spans = replica_spans(own, Interval(start, asked.end), times)
+        yield ReplicaRow(replica.name, replica.type, replica.number, spans)
 
 
 def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
@@ -81,7 +85,7 @@ def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
             for kind, count in replica_counts(body).items()
             for index in range(count)
         }
-        for replica in sorted(asked, key=lambda one: one.index):
+        for replica in sorted(asked, key=lambda one: one.number):
             before = wanted.get(replica)
             if before is None:
                 wanted[replica] = Interval(since)
@@ -91,7 +95,7 @@ def _wanted_replicas(job: Versions, times: JobTimes) -> dict[Replica, Interval]:
             if replica not in asked and interval.end is None:
                 wanted[replica] = Interval(interval.start, max(interval.start, at))
     order = {kind: number for number, kind in enumerate(replica_counts(job.bodies[-1][1]))}
-    return dict(sorted(wanted.items(), key=lambda item: (order.get(item[0].type, len(order)), item[0].index)))
+    return dict(sorted(wanted.items(), key=lambda item: (order.get(item[0].type, len(order)), item[0].number)))
 
 
 def _end(history: JobHistory, times: JobTimes, now: float) -> float:

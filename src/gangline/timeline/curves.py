@@ -94,8 +94,8 @@ def prefers_log(values: Sequence[float]) -> bool:
 
 
 def thinned(points: Sequence[tuple[float, float]], size: int) -> Series:
-    """At most `size` points: the first, the last, and of each part between them the lowest and the highest."""
-    if len(points) <= max(size, 2):
+    """At most `size` points, at least 4: first and last, and of each part between them the lowest and the highest."""
+    if len(points) <= max(size, 4):
         return tuple(points)
     inner, parts = points[1:-1], max(1, (size - 2) // 2)
     kept = [points[0]]

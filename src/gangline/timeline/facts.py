@@ -61,7 +61,7 @@ class Replica(NamedTuple):
     """The replica that a pod runs."""
 
     type: str
-    index: int
+    number: int
     name: str
 
 

@@ -5,7 +5,6 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.timeline.build import team_timeline
 from gangline.timeline.facts import DEFAULT_CONTAINER_ANNOTATION, child, children
-from gangline.timeline.job_history import FINISHED
 from gangline.timeline.model import TeamTimeline, TimedVersion
 
 _METADATA = (
@@ -20,6 +19,7 @@ _METADATA = (
 )
 _JOB_STATUS = ("conditions", "completionTime", "firstFailure")
 _POD_STATUS = ("phase", "reason", "conditions")
+_GROUP_STATE = ("phase", "reason", "lastTransitionTime")
 _CONDITION = ("type", "status", "reason", "lastTransitionTime")
 VERSIONS_PER_SECOND = 2000
 """A timeline of so many versions is built at most once a second."""
@@ -57,15 +57,9 @@ class LiveTimeline:
         patience = 0.0 if fresh else len(self._versions) / VERSIONS_PER_SECOND
         if self._built is None or (self._changed and now - self._built_at >= patience):
             self._built, self._built_at, self._changed = team_timeline(self._versions, now), now, False
-        if is_over(self._built):
+        if self._built.finished:
             return self._built
         return msgspec.structs.replace(self._built, end=max(now, self._built.start))
-
-
-def is_over(timeline: TeamTimeline) -> bool:
-    """Whether the job has finished or was deleted."""
-    last = timeline.phases[-1] if timeline.phases else None
-    return last is not None and (last.end is not None or last.state in FINISHED)
 
 
 def trimmed_body(path: str, body: JSON) -> JSON:
@@ -87,7 +81,10 @@ def trimmed_body(path: str, body: JSON) -> JSON:
     if plural == "nodes":
         ready = [found for found in children(body, "status", "conditions") if found.get("type") == "Ready"]
         return {"metadata": metadata, "status": {"conditions": [_picked(one, _CONDITION) for one in ready]}}
-    if plural in ("events", "podgroups"):
+    if plural == "podgroups":
+        status = child(body, "status")
+        return {"metadata": metadata, "status": _picked(child(status, "state") or status, _GROUP_STATE)}
+    if plural == "events":
         return {field: value for field, value in body.items() if field != "metadata"} | {"metadata": metadata}
     return {
         "metadata": metadata,

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON
 from gangline.timeline.facts import child, end_text, integer, moment, text, unix_time
-from gangline.timeline.job_history import JobHistory, replica_counts
+from gangline.timeline.job_history import JobHistory, job_failed, replica_counts
 from gangline.timeline.model import FailureLink, MarkKind, TimelineMark
 from gangline.timeline.pods import EVICTION_REASONS, LOST_REASONS, STOPPED_REASON, PodLife
-from gangline.timeline.rows import END, JobTimes, ended_by_itself
+from gangline.timeline.rows import END, JobTimes, end_or_never, ended_by_itself
 
 FAILURE_KINDS = (MarkKind.FAILURE, MarkKind.FIRST_FAILURE, MarkKind.OOM, MarkKind.EVICTION, MarkKind.NODE_LOST)
 SAME_FAILURE_SECONDS = 2.0
@@ -32,9 +32,10 @@ class FirstFailure(NamedTuple):
 
 def timeline_marks(history: JobHistory, times: JobTimes) -> tuple[TimelineMark, ...]:
     """All marks in the order of time."""
-    marks = [*_replica_marks(history.pods), *_job_marks(history, times), *_event_marks(history.events)]
+    marks = [*_replica_marks(history.pods, times), *_job_marks(history, times), *_event_marks(history.events)]
     marks = _with_first_failures(marks, first_failures(history))
-    return tuple(sorted(marks, key=lambda mark: (mark.at, mark.kind, mark.row or "", mark.text)))
+    marks.sort(key=lambda mark: (mark.at, mark.kind, mark.row or "", mark.text))
+    return tuple(_with_inferred_causes(marks, job_failed(history.job)))
 
 
 def failure_links(marks: Sequence[TimelineMark], failed_at: float | None = None) -> tuple[FailureLink, ...]:
@@ -85,10 +86,14 @@ def failure_kind(reason: str) -> MarkKind:
     return MarkKind.NODE_LOST if reason in LOST_REASONS else MarkKind.FAILURE
 
 
-def _replica_marks(pods: Iterable[PodLife]) -> Iterator[TimelineMark]:
+def _replica_marks(pods: Iterable[PodLife], times: JobTimes) -> Iterator[TimelineMark]:
     attempts: dict[str, int] = {}
+    ended: dict[str, float] = {}
     for life in pods:
         row = life.replica.name
+        if any(one.start < life.created and ended.get(row, END) < end_or_never(one) for one in times.suspensions):
+            # It begins anew after a suspension, which is no restart.
+            attempts.pop(row, None)
         for number, run in enumerate(life.runs):
             if attempts.get(row, 0):
                 yield TimelineMark(MarkKind.RESTART, run.started, row, f"restart {attempts[row]}")
@@ -97,11 +102,12 @@ def _replica_marks(pods: Iterable[PodLife]) -> Iterator[TimelineMark]:
             if run.ended is not None and run.exit_code != 0 and not (is_last and was_stopped(life, run.ended)):
                 reason = life.reason if life.reason and is_last else run.reason
                 yield TimelineMark(failure_kind(reason), run.ended, row, end_text(run.exit_code, reason))
+        ended[row] = min(time for time in (life.deleted, life.ended, life.gone, END) if time is not None)
         if life.reason not in ("", STOPPED_REASON) and (
             not life.runs or life.runs[-1].ended is None or was_stopped(life, life.runs[-1].ended)
         ):
-            times = (life.lost, life.deleted, life.ended, life.gone)
-            at = next((time for time in times if time is not None), None)
+            moments = (life.lost, life.deleted, life.ended, life.gone)
+            at = next((time for time in moments if time is not None), None)
             if at is not None:
                 yield TimelineMark(failure_kind(life.reason), at, row, life.reason)
 
@@ -161,7 +167,7 @@ def _actor_events(events: Iterable[tuple[float, JSON]]) -> Iterator[tuple[float,
             yield event_time(event, at), MarkKind.CHECKPOINT, event
         elif "scheduler" in component:
             yield event_time(event, at), MarkKind.SCHEDULER, event
-        elif component.endswith(("-controller", "operator")) or component.startswith("gangline"):
+        elif component.endswith(("-controller", "operator")):
             yield event_time(event, at), MarkKind.OPERATOR, event
 
 
@@ -181,6 +187,22 @@ def event_time(event: JSON, seen_at: float) -> float:
     stamps = (*(event.get(field) for field in fields), child(event, "metadata").get("creationTimestamp"))
     times = [time for time in map(unix_time, stamps) if time is not None]
     return moment(times[0], seen_at) if times else seen_at
+
+
+def _with_inferred_causes(marks: Iterable[TimelineMark], failed_at: float | None) -> Iterator[TimelineMark]:
+    """The marks, in which a failure that follows from no other is a cause, too: not every failure is in the status."""
+    cause: TimelineMark | None = None
+    window = 0.0
+    for mark in marks:
+        if mark.kind == MarkKind.RESTART and cause is not None and mark.row == cause.row:
+            window = mark.at + CONSEQUENCE_SECONDS
+        elif mark.kind in FAILURE_KINDS and mark.row is not None and (mark.cause or cause is None or mark.at > window):
+            final = cause is not None and failed_at is not None and failed_at <= cause.at + LONG_CONSEQUENCE_SECONDS
+            if mark.cause or not final:
+                cause, window = mark, mark.at + CONSEQUENCE_SECONDS
+                yield TimelineMark(mark.kind, mark.at, mark.row, mark.text, cause=True)
+                continue
+        yield mark
 
 
 def _with_first_failures(marks: Sequence[TimelineMark], failures: Iterable[FirstFailure]) -> list[TimelineMark]:

@@ -122,6 +122,8 @@ class TeamTimeline(TimelineStruct, frozen=True):
     phases: tuple[StateSpan, ...] = ()
     # The phases of its gang: Pending, Running, Recovering, Unschedulable.
     gang_phases: tuple[StateSpan, ...] = ()
+    # Whether the job has finished or was deleted: the end does not move any more.
+    finished: bool = False
 
 
 class CurveMark(TimelineStruct, frozen=True):

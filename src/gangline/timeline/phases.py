@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from gangline.timeline.facts import child, children, moment, text, unix_time
-from gangline.timeline.job_history import JobHistory, Versions, job_created
+from gangline.timeline.job_history import JobHistory, Versions, job_created, job_ended
 from gangline.timeline.model import StateSpan
 
 PENDING = "Pending"
@@ -21,17 +21,20 @@ def job_phases(history: JobHistory) -> tuple[StateSpan, ...]:
     phases += [(start, state, message) for (state, _), (start, message) in starts.items()]
     if not any(state == "Running" for _, state, _ in phases):
         # A finished job does not say since when it ran.
-        runs = [run.started for pod in history.pods for run in pod.runs]
-        phases += [(min(runs), "Running", "")] if runs else []
+        ended = job_ended(history.job)
+        runs = [run.started for pod in history.pods for run in pod.runs if ended is None or run.started < ended]
+        phases[1:1] = [(min(runs), "Running", "")] if runs else []
     return tuple(_spans(phases, history.job.gone))
 
 
 def gang_phases(group: Versions) -> tuple[StateSpan, ...]:
-    """The phases of a PodGroup."""
-    phases = [
-        (at, text(child(body, "status"), "phase") or PENDING, text(child(body, "status"), "reason"))
-        for at, body in group.bodies
-    ]
+    """The phases of a PodGroup of gangline, or of another scheduler, whose status has the phase itself."""
+    phases = []
+    for at, body in group.bodies:
+        status = child(body, "status")
+        state = child(status, "state") or status
+        stamp = unix_time(state.get("lastTransitionTime"))
+        phases.append((moment(stamp, at), text(state, "phase") or PENDING, text(state, "reason")))
     return tuple(_spans(phases, group.gone))
 
 

@@ -104,7 +104,7 @@ def _end_drafts(life: PodLife, attempt: int) -> Iterator[_Draft]:
         yield ended._replace(start=life.lost, state=SpanState.LOST, text=life.reason)
     elif ended_by_itself(life):
         state = SpanState.SUCCEEDED if life.phase == "Succeeded" else SpanState.FAILED
-        yield ended._replace(start=life.ended if run_end is None else run_end, state=state)
+        yield ended._replace(start=run_end if run_end is not None else life.ended or life.created, state=state)
     elif run is not None and run_end is not None and run.reason == STOPPED_REASON:
         yield ended._replace(start=run_end)
     elif run is not None and run_end is not None and (life.deleted is None or run_end < life.deleted):

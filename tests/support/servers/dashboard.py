@@ -11,6 +11,7 @@ import aiohttp
 from gangline.api.meta import JSON
 from gangline.apiserver.audit.log import AuditSettings
 from gangline.apiserver.audit.policy import METADATA_OF_ALL
+from gangline.apiserver.store.store import Store
 from gangline.apiserver.users import AUTHENTICATED_GROUP, UserInfo
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import unwrap_exception_group
@@ -106,17 +107,20 @@ async def until(events: AsyncIterator[SentEvent], state: dict[str, JSON], wanted
 
 
 class DashboardPlane(NamedTuple):
-    """A plane with users, and a dashboard of it."""
+    """A server with users, and a dashboard of it."""
 
-    cluster: LocalCluster
+    # The administrator's client.
+    client: Client
     address: DashboardAddress
     dashboard: Dashboard
     audit_log: Path
+    # The plane, if the server is embedded.
+    cluster: LocalCluster | None = None
 
     @property
-    def client(self) -> Client:
-        """The administrator's client."""
-        return self.cluster.client
+    def store(self) -> Store:
+        assert self.cluster is not None
+        return self.cluster.store
 
     def new_link(self) -> str:
         return self.address.new_link(SystemClock().now())
@@ -170,10 +174,17 @@ async def dashboard_plane(
     with unwrap_exception_group():
         async with embedded_plane(local, SystemClock()) as cluster:
             shown = DashboardSettings(connection=cluster.connection, login=login, **settings)
-            with listening_socket() as opened:
-                address = DashboardAddress(socket_url(opened), new_secret())
-                async with serve_dashboard(shown, opened, address.secret) as dashboard:
-                    yield DashboardPlane(cluster, address, dashboard, folder / "audit.log")
+            async with served_dashboard(shown) as (address, dashboard):
+                yield DashboardPlane(cluster.client, address, dashboard, folder / "audit.log", cluster)
+
+
+@asynccontextmanager
+async def served_dashboard(settings: DashboardSettings) -> AsyncIterator[tuple[DashboardAddress, Dashboard]]:
+    """A dashboard that listens on a free port of this machine."""
+    with listening_socket() as opened:
+        address = DashboardAddress(socket_url(opened), new_secret())
+        async with serve_dashboard(settings, opened, address.secret) as dashboard:
+            yield address, dashboard
 
 
 def job_body(name: str, command: list[str], *, workers: int = 1, **metadata: Any) -> JSON:

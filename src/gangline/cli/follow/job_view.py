@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -17,9 +18,11 @@ from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.progress.line import Progress
-from gangline.timeline.live import LiveTimeline
 from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.failures import ReplicaFailure
+
+if TYPE_CHECKING:
+    from gangline.timeline.live import LiveTimeline
 
 TAIL_LINES = 20
 FAILURE_SHOWN_SECONDS = 2.0
@@ -72,11 +75,17 @@ class JobView:
         self.metric = ""
         # The reports with all of their metrics.
         self.reports: dict[str, list[ProgressPoint]] = {}
-        self.timeline = LiveTimeline()
         self.usage: dict[str, ResourceUsage] = {}
         self.tails: dict[str, deque[str]] = {}
         # How each replica failed first, without its log.
         self.first_failures: dict[str, ReplicaFailure] = {}
+
+    @cached_property
+    def timeline(self) -> "LiveTimeline":
+        """What the team did. Loaded with the first version of an object, when the plane runs already."""
+        from gangline.timeline.live import LiveTimeline
+
+        return LiveTimeline()
 
     def update_pod(self, replica: str, pod: Pod | None) -> None:
         """Store the newest state of a replica's pod; None: the pod was deleted."""

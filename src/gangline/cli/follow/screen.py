@@ -9,11 +9,9 @@ import click
 
 from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
-from gangline.cli.follow.timeline_view import event_lines, timeline_block
 from gangline.cli.follow.view import FINISHED_STATES, JobFrame, job_lines, plain_progress
 from gangline.cli.output.tables import is_ansi_terminal
 from gangline.cli.output.text import Span, StyledLine, can_draw, plain_text
-from gangline.cli.output.timeline import TimelineStyle
 from gangline.progress.line import Progress
 from gangline.summary.log_lines import printable_text
 
@@ -129,6 +127,9 @@ class PlainScreen(Screen):
     def show_outcome(self, outcome: RunOutcome) -> None:
         self.say(*plain_summary(outcome))
         if outcome.timeline is not None:
+            from gangline.cli.follow.timeline_view import event_lines
+            from gangline.cli.output.timeline import TimelineStyle
+
             style = TimelineStyle(PLAIN_WIDTH, ascii=not can_draw(self._stream), names=outcome.ranked_names)
             self.say(*event_lines(outcome.timeline, style, legend=False))
 
@@ -198,6 +199,8 @@ class LiveScreen(Screen):
         # The length of the longest replica name so far.
         self._name_width = 0
         self._ascii = not can_draw(stream)
+        # The width and the lines of the block as it is on the screen.
+        self._drawn: tuple[int, list[StyledLine]] = (0, [])
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -227,6 +230,10 @@ class LiveScreen(Screen):
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
         lines = [line for frame in jobs for line in self._job_block(frame, width - 1, room)]
+        if (width, lines) == self._drawn:
+            # The same again would only be bytes, which a slow connection has to carry.
+            return
+        self._drawn = (width, lines)
         rule = Text("─" * (width - 1), style="dim")
         self._live.update(Text("\n").join([rule, *map(self._rich_text, lines)]), refresh=True)
 
@@ -235,6 +242,10 @@ class LiveScreen(Screen):
         lines = job_lines(frame, width, room)
         if frame.timeline is None:
             return lines
+        # Imported here and below: nothing of it is needed before a job runs.
+        from gangline.cli.follow.timeline_view import timeline_block
+        from gangline.cli.output.timeline import TimelineStyle
+
         names = {replica.name: replica.shown_name for replica in frame.replicas}
         style = TimelineStyle(width, ascii=self._ascii, names=names)
         left = MAX_TIMELINE_LINES if frame.state in FINISHED_STATES else room + EXTRA_LINES - len(lines)
@@ -249,6 +260,9 @@ class LiveScreen(Screen):
         self._finish()
         self.say(*live_summary(outcome))
         if outcome.timeline is not None:
+            from gangline.cli.follow.timeline_view import event_lines
+            from gangline.cli.output.timeline import TimelineStyle
+
             style = TimelineStyle(self._console.size.width - 1, ascii=self._ascii, names=outcome.ranked_names)
             self.say(*event_lines(outcome.timeline, style))
 

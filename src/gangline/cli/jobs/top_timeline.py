@@ -38,11 +38,12 @@ class TopTimeline:
         own = [pod for pod in pods if owns_pod(job, pod)]
         versions = [TimedVersion(at, self._path(job.resource.plural, job.body), job.body)]
         versions += [TimedVersion(at, self._path("pods", pod), pod) for pod in own]
+        events: Sequence[JSON]
         try:
             events = (await client.list(EVENTS, Selector(job.key.namespace))).items
         except Forbidden:
             # Events add only what operator and scheduler did.
-            events = []
+            events = ()
         versions += [TimedVersion(at, self._path("events", one), one) for one in events if is_about(one, job)]
         seen = {version.path for version in versions}
         gone = sorted(path for path in self._paths - seen if "/events/" not in path)

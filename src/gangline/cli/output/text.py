@@ -45,7 +45,7 @@ def clip_line(line: StyledLine, width: int) -> StyledLine:
 def can_draw(stream: IO[str]) -> bool:
     """Whether the encoding of a stream has the signs of bars and curves."""
     try:
-        "▆░✖↻─".encode(stream.encoding or "ascii")
+        "▆░✖↻─".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
@@ -72,6 +72,11 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def whole_seconds_text(seconds: float) -> str:
+    """`6 s`, `2 min 5 s`: a text that changes once a second."""
+    return f"{int(seconds)} s" if seconds < 10 else duration_text(seconds)
 
 
 def seconds_text(seconds: float) -> str:

@@ -126,7 +126,7 @@ def mark_lines(timeline: TeamTimeline, style: TimelineStyle = DEFAULT_STYLE) -> 
 def mark_text(mark: TimelineMark) -> str:
     """A mark in words: `failed first: exit 137 (SIGKILL)`."""
     word = _MARK_WORDS.get(mark.kind, "")
-    if mark.cause and mark.kind != MarkKind.FIRST_FAILURE:
+    if mark.cause and mark.kind not in (MarkKind.FIRST_FAILURE, MarkKind.FAILURE):
         word = f"{word}, the first failure"
     return ": ".join(part for part in (word, mark.text) if part)
 
@@ -235,7 +235,9 @@ class _CurveRow(NamedTuple):
 
 def timeline_metrics(points: Sequence[ProgressPoint]) -> list[str]:
     """The metrics that get a row unless others are asked for: the loss first, then as they were reported."""
-    names = [curve.name for curve in curves(points, (), over="time").metrics if len(curve.points) > 1]
+    # A number that never changes, such as a constant learning rate, is no curve.
+    shown = curves(points, (), over="time").metrics
+    names = [curve.name for curve in shown if len({value for _, value in curve.points}) > 1]
     return sorted(names, key=lambda name: name != "loss")[:MAX_CURVES]
 
 

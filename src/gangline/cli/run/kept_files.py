@@ -1,4 +1,4 @@
-"""Files that outlive a run: the artifact folders of programs, and the run folder with logs, job and curve."""
+"""Files that outlive a run: the artifact folders of programs, and the run folder with logs, job, curve and timeline."""
 
 import fcntl
 import os
@@ -14,6 +14,7 @@ from gangline.base.errors import InputError
 from gangline.base.files import private_folder, private_opener, write_private
 from gangline.cli.output.curve import Point, curve_svg
 from gangline.local.home import PlaneHome
+from gangline.timeline.model import TeamTimeline
 
 
 class ArtifactFolders(NamedTuple):
@@ -91,7 +92,7 @@ def _unlock_and_prune(descriptor: int, folders: Sequence[Path]) -> None:
 
 
 class RunFolder:
-    """Writes logs, job and curve into `<runs>/<job>/`, replacing those of an earlier run of the same name."""
+    """Writes logs, job, curve and timeline into `<runs>/<job>/`, replacing those of an earlier run of the same name."""
 
     def __init__(self, runs: Path, job: str) -> None:
         self.folder = runs / job
@@ -130,6 +131,18 @@ class RunFolder:
         file = self.folder / f"{metric.replace('/', '-')}.svg"
         with self._record_errors():
             write_private(file, curve_svg(lines, f"{metric} of {self.folder.name}", metric).encode())
+        return file if not self.write_error else None
+
+    def write_timeline(self, timeline: TeamTimeline) -> Path | None:
+        """Draw the timeline as SVG; None if there is nothing to draw, or the file cannot be written."""
+        from gangline.timeline.svg import timeline_svg
+
+        picture = timeline_svg(timeline)
+        if not picture:
+            return None
+        file = self.folder / "timeline.svg"
+        with self._record_errors():
+            write_private(file, picture.encode())
         return file if not self.write_error else None
 
     @contextmanager

@@ -24,6 +24,7 @@ from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
+from gangline.cli.flags.history_options import HistoryOptions, history_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.services.up_request import UpRequest
 from gangline.dashboard.links import read_address
@@ -93,6 +94,7 @@ folder_option = click.option(
 @audit_options
 @backup_options
 @dashboard_options
+@history_options
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(
     folder: Path | None,
@@ -124,10 +126,22 @@ def up(
 
     address = parse_listen_address(bind)
     access, audit = AccessOptions.take_from(others), AuditOptions.take_from(others)
-    backups, dashboard = BackupOptions.take_from(others), DashboardOptions.take_from(others)
+    backups, history = BackupOptions.take_from(others), HistoryOptions.take_from(others)
+    dashboard = DashboardOptions.take_from(others)
     node = NodeOptions(**others)
     request = UpRequest(
-        address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups, dashboard
+        address.host,
+        port,
+        allowed_hosts,
+        scheduler,
+        gang,
+        authorization,
+        node,
+        access,
+        audit,
+        backups,
+        history,
+        dashboard,
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -159,7 +173,8 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     home, clock = PlaneHome(folder), SystemClock()
     local = request.local_settings(home)
     stop, periodic = asyncio.Event(), None
-    recording = StoreRecording(home.history, home.pods, clock)
+    limits = request.history.limits()
+    recording = StoreRecording(home.history, home.pods, clock, limits=limits) if limits is not None else None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
@@ -169,7 +184,8 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
             embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster,
             AsyncExitStack() as opened,
         ):
-            recording.start(cluster.store, verdict_maker(cluster.client, clock))
+            if recording is not None:
+                recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)
             link = ""
@@ -184,8 +200,10 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
                 _show_dashboard(link, request.dashboard)
             if (settings := request.backups.settings()) is not None:
                 periodic = PeriodicBackups(cluster.store, settings, clock)
-            await run_until_first(stop.wait(), recording.run(), *([periodic.run()] if periodic is not None else []))
-        recording.finish()
+            background = [part.run() for part in (periodic, recording) if part is not None]
+            await run_until_first(stop.wait(), *background)
+        if recording is not None:
+            recording.finish()
         if periodic is not None:
             await periodic.write()
         remove_empty_artifacts(home)

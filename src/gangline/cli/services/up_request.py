@@ -7,6 +7,7 @@ from gangline.cli.flags.access_options import AccessOptions
 from gangline.cli.flags.audit_options import AuditOptions
 from gangline.cli.flags.backup_options import BackupOptions
 from gangline.cli.flags.dashboard_options import DashboardOptions
+from gangline.cli.flags.history_options import HistoryOptions
 from gangline.cli.flags.node_options import NodeOptions
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class UpRequest(NamedTuple):
     access: AccessOptions
     audit: AuditOptions
     backups: BackupOptions
+    history: HistoryOptions
     dashboard: DashboardOptions = DashboardOptions()
 
     def check(self) -> None:
@@ -41,7 +43,7 @@ class UpRequest(NamedTuple):
         arguments = ["--port", str(self.port), "--bind", self.host, "--default-scheduler", self.default_scheduler]
         arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
         arguments += [argument for name in self.allowed_hosts for argument in ("--allow-host", name)]
-        for options in (self.node, self.access, self.audit, self.backups, self.dashboard):
+        for options in (self.node, self.access, self.audit, self.backups, self.history, self.dashboard):
             arguments += options.as_arguments()
         return arguments
 

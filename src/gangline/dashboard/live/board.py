@@ -4,18 +4,21 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
-from gangline.dashboard.live.rights import Refusal, ViewerRights
-from gangline.dashboard.live.watches import WatchPool, WatchSpec
+from gangline.dashboard.live.rights import ReadScope, Refusal, ViewerRights
+from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
-from gangline.dashboard.rows.sweeps import SweepView, sweep_views, trial_note
+from gangline.dashboard.rows.sweeps import SweepView, TrialNote, sweep_views, trial_note
 from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_group, trimmed_job, trimmed_pod
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary import job_rows
@@ -30,6 +33,9 @@ FIRST_LIST_PATIENCE = timedelta(seconds=10)
 """How long a first snapshot waits for jobs; after that it has what there is."""
 MAX_SNAPSHOT_ROWS = 5000
 """The most rows of a snapshot, newest first; further ones are in `/api/jobs`, page by page."""
+
+MAX_ENDED_TRIALS = 1000
+"""The most trials of sweeps that are kept after they were deleted."""
 
 JobRef = tuple[str, Key]
 """The plural and the key of a job."""
@@ -63,6 +69,11 @@ def _by_involved(event: JSON) -> Iterable[Key]:
     return (Key(event["metadata"].get("namespace", ""), str(event["involvedObject"].get("name", ""))),)
 
 
+def _undeleted(metadata: JSON) -> JSON:
+    """Metadata of an object as it was before its deletion: how it ended is its state."""
+    return {name: value for name, value in metadata.items() if name != "deletionTimestamp"}
+
+
 class BoardFeed(Feed):
     """The board of one viewer. Rows are computed only for jobs that changed, or whose pods or gang did."""
 
@@ -82,16 +93,18 @@ class BoardFeed(Feed):
         self._places: Mapping[Key, int] = {}
         self._refused: list[Refusal] = []
         self._refused_changed = False
-        self._ready = asyncio.Event()
+        self._ended_trials: dict[str, tuple[TrialNote, JobRow]] = {}
 
-    async def wait_until_ready(self) -> None:
-        await self._ready.wait()
+    def watch_problem(self) -> str:
+        informers = (*self._jobs.values(), self._pods, self._groups)
+        return first_problem(informers)
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             subscribed = stack.enter_context(ExitStack())
+            scopes = await self._rights.read_scopes(JOB_KINDS, self._namespace)
             for kind in JOB_KINDS:
-                informer = await self._watch(stack, kind, trim=trimmed_job)
+                informer = await self._watch(stack, kind, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
                     self._jobs[kind.plural] = informer
                     subscribed.enter_context(informer.subscribe(self._on_job(kind.plural)))
@@ -103,10 +116,12 @@ class BoardFeed(Feed):
 
     async def _watch_details(self, stack: AsyncExitStack, subscribed: ExitStack) -> None:
         """Watch what makes a row more exact than the job's own status does."""
-        self._groups = await self._watch(stack, PODGROUPS, trim=trimmed_group)
-        self._queues = await self._watch(stack, QUEUES)
-        self._pods = await self._watch(stack, PODS, labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
-        self._events = await self._watch(stack, EVENTS, fields=WARNINGS, trim=trimmed_event, index=_by_involved)
+        scopes = await self._rights.read_scopes((PODGROUPS, QUEUES, PODS, EVENTS), self._namespace)
+        watch = partial(self._watch, stack)
+        self._groups = await watch(PODGROUPS, scopes[PODGROUPS.name], trim=trimmed_group)
+        self._queues = await watch(QUEUES, scopes[QUEUES.name])
+        self._pods = await watch(PODS, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
+        self._events = await watch(EVENTS, scopes[EVENTS.name], fields=WARNINGS, trim=trimmed_event, index=_by_involved)
         for informer, subscriber in (
             (self._groups, self._on_group),
             (self._queues, self._on_queue),
@@ -120,6 +135,7 @@ class BoardFeed(Feed):
         self,
         stack: AsyncExitStack,
         resource: Resource[JSON],
+        scope: ReadScope,
         *,
         labels: str = "",
         fields: str = "",
@@ -127,7 +143,6 @@ class BoardFeed(Feed):
         index: Any = None,
     ) -> Informer[JSON] | None:
         """An informer of what the viewer may read of a resource; None if that is nothing. Notes what is refused."""
-        scope = await self._rights.read_scope(resource, self._namespace if resource.namespaced else "")
         if scope.refusals:
             self._refused += scope.refusals
             self._refused_changed = True
@@ -149,10 +164,19 @@ class BoardFeed(Feed):
 
     def _on_job(self, plural: str) -> Any:
         def changed(delta: Delta[JSON]) -> None:
+            if delta.after is None and (note := trial_note(delta.newest)) is not None:
+                self._keep_trial(plural, delta.newest, note)
             self._dirty[plural, object_key(delta.newest)] = None
             self.mark_changed()
 
         return changed
+
+    def _keep_trial(self, plural: str, body: JSON, note: TrialNote) -> None:
+        """A trial is deleted when it has ended; its sweep still ranks it."""
+        while len(self._ended_trials) >= MAX_ENDED_TRIALS:
+            del self._ended_trials[next(iter(self._ended_trials))]
+        row = job_row(self._kinds[plural], {**body, "metadata": _undeleted(body["metadata"])}, self.clock.now())
+        self._ended_trials[row.uid] = (note, msgspec.structs.replace(row, deleted=True))
 
     def _on_pod(self, delta: Delta[JSON]) -> None:
         for key in _by_job(delta.newest):
@@ -197,7 +221,8 @@ class BoardFeed(Feed):
         rows = {row.id: row for row in self.rows()}
         bodies = ((plural, body) for plural, informer in self._jobs.items() for body in informer.cache)
         notes = ((job_id(plural, *object_key(body)), trial_note(body)) for plural, body in bodies)
-        return sweep_views((note, rows[name]) for name, note in notes if note is not None and name in rows)
+        trials = [(note, rows[name]) for name, note in notes if note is not None and name in rows]
+        return sweep_views([*self._ended_trials.values(), *trials])
 
     def take_patch(self) -> BoardPatch | None:
         if not self._ready.is_set():

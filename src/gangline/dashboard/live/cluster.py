@@ -11,7 +11,7 @@ from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.rights import Refusal, ViewerRights
-from gangline.dashboard.live.watches import WatchPool, WatchSpec
+from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.cluster import ClusterView, Hole, NodeRow, PlacedPod, free_holes, node_row, placed_pod
 from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.runtime.informer import Delta, Informer
@@ -43,10 +43,9 @@ class ClusterFeed(Feed):
         self._rows: dict[str, NodeRow] = {}
         self._dirty: set[str] = set()
         self._refused: list[Refusal] = []
-        self._ready = asyncio.Event()
 
-    async def wait_until_ready(self) -> None:
-        await self._ready.wait()
+    def watch_problem(self) -> str:
+        return first_problem((self._nodes, self._pods))
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:

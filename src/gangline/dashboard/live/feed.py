@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gangline.base.clock import Clock
+from gangline.base.errors import GanglineError
 
 PATCH_INTERVAL = timedelta(milliseconds=200)
 """The shortest time between two patches. Changes in between are one patch; the first after a pause is sent at once."""
@@ -77,7 +78,8 @@ class Feed(ABC):
         self.revision = 0
         self.is_over = False
         """Whether nothing will change any more; the next viewer begins anew."""
-        self._changed = asyncio.Event()
+        self.problem: GanglineError | None = None
+        self._ready, self._changed = asyncio.Event(), asyncio.Event()
         self._subscriptions: set[Subscription] = set()
         self._snapshot: tuple[int, bytes] | None = None
 
@@ -89,9 +91,25 @@ class Feed(ABC):
     async def run(self) -> None:
         """Hold the watches, and call `mark_changed` when one of them changes something; until cancelled."""
 
-    @abstractmethod
     async def wait_until_ready(self) -> None:
-        """Return when the first snapshot has what the view is for."""
+        """Return when the first snapshot has what the view is for. Raises what has ended the feed."""
+        await self._ready.wait()
+        if self.problem is not None:
+            raise self.problem
+
+    def end(self, problem: GanglineError) -> None:
+        """The view cannot be shown, or not any more: connections end, and the next viewer begins anew."""
+        self.problem, self.is_over = problem, True
+        self._ready.set()
+        for subscription in self._subscriptions:
+            subscription.restart()
+
+    def _has_ended(self) -> bool:
+        return self.problem is not None
+
+    @abstractmethod
+    def watch_problem(self) -> str:
+        """Why what is shown may be out of date; empty if it is not."""
 
     @abstractmethod
     def content(self) -> Any:
@@ -143,14 +161,23 @@ class Feed(ABC):
                 self._snapshot = None  # as large as the view
 
     async def messages(self, subscription: Subscription, heartbeat: timedelta) -> AsyncIterator[bytes]:
-        """What to send over one connection, for ever: a snapshot, then patches; a comment after a silence."""
-        while True:
+        """What to send over one connection: a snapshot, then patches; after a silence a comment, or why nothing comes."""
+        reported = ""
+        while not self._has_ended():
             try:
                 async with asyncio.timeout(heartbeat.total_seconds()):
                     await subscription.wait()
             except TimeoutError:
-                yield b": still here\n\n"
+                problem = self.watch_problem()
+                yield (
+                    b": still here\n\n"
+                    if problem == reported
+                    else sse_message("problem", self.revision, {"message": problem})
+                )
+                reported = problem
                 continue
+            if self._has_ended():
+                return
             if subscription.needs_snapshot:
                 message = self.snapshot_message()
                 subscription.take()

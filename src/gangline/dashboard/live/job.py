@@ -17,7 +17,7 @@ from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.rights import Access, AccessRefused, Refusal, ViewerRights
-from gangline.dashboard.live.watches import WatchPool, WatchSpec
+from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.detail import (
     NOTHING_ALLOWED,
     AllowedActions,
@@ -85,18 +85,16 @@ class JobFeed(Feed):
         self._body_changed = asyncio.Event()
         self._timeline = LiveTimeline()
         self._sent: dict[str, Any] = {}
-        self._ready = asyncio.Event()
-        self.problem: GanglineError | None = None
+        self._jobs: Informer[JSON] | None = None
 
-    async def wait_until_ready(self) -> None:
-        """Return when the job is there. Raises `AccessRefused`, or `ApiError` if it does not exist."""
-        await self._ready.wait()
-        if self.problem is not None:
-            raise self.problem
+    def watch_problem(self) -> str:
+        return first_problem((self._jobs, self._pods, self._events))
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             fields = f"metadata.name={self._key.name}"
+            # Asked for together: each answer is remembered.
+            await self._rights.read_scopes((self._kind, PODS, EVENTS, PODGROUPS), self._key.namespace)
             jobs = await self._watch(stack, self._kind, fields=fields)
             self._pods = await self._watch(stack, PODS, labels=f"{JOB_NAME}={self._key.name}")
             self._events = await self._watch(stack, EVENTS)
@@ -105,11 +103,12 @@ class JobFeed(Feed):
             with suppress(TimeoutError):
                 async with time_limit(FIRST_LIST_PATIENCE, self.clock):
                     await run_all(informer.wait_for_answer() for informer in informers)
-            if jobs is None or self._key not in jobs.cache:
-                self.problem, self.is_over = self._missing(jobs), True
-                self._ready.set()
+            body = jobs.cache.get(self._key) if jobs is not None else None
+            if jobs is None or body is None:
+                self.end(self._missing(jobs))
                 return
-            uid = jobs.cache.get(self._key)["metadata"].get("uid", "")
+            self._jobs = jobs
+            uid = body["metadata"].get("uid", "")
             versions, _ = await self._past.versions(self._kind, self._key, uid) if self._past is not None else ((), ())
             for version in versions:
                 self._timeline.add(version.at, version.path, version.body)
@@ -129,8 +128,10 @@ class JobFeed(Feed):
     def _missing(self, jobs: Informer[JSON] | None) -> GanglineError:
         name = f"{self._kind.plural}.{self._kind.group} {self._key}"
         if jobs is None:
-            return AccessRefused(next(item for item in self._refused if item.resource == self._kind.plural))
-        if jobs.problem is not None and not jobs.is_synced:
+            refusals = [item for item in self._refused if item.resource == self._kind.plural]
+            if refusals:
+                return AccessRefused(refusals[0])
+        if jobs is not None and jobs.problem is not None and not jobs.is_synced:
             return error_from_status(Status(code=502, message=jobs.problem))
         return error_from_status(Status(code=404, reason="NotFound", message=f"{name}: there is no such job"))
 

@@ -12,6 +12,7 @@ from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all
 from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.kube.client import Client
+from gangline.kube.discovery import is_served
 from gangline.kube.errors import ApiError, Forbidden, Unauthorized
 from gangline.summary.objects import NAMESPACES, json_resource
 
@@ -91,14 +92,29 @@ class ViewerRights:
         return await self._remember(access, lambda: self._ask_access(access))
 
     async def read_scope(self, resource: Resource[Any], namespace: str = "") -> ReadScope:
-        """Where the viewer may list and watch a resource: in the one namespace, or everywhere if that is empty."""
+        """Where the viewer may list and watch a resource: in the one namespace, or everywhere if that is empty.
+
+        Nowhere, and without a refusal, if the server does not have the kind.
+        """
         if namespace:
             self._known_namespaces[namespace] = None
+        if not await self._remember(resource.name, lambda: self._ask_served(resource)):
+            return ReadScope(everywhere=False)
         if await self.may(Access("list", resource, namespace)):
             return ReadScope(everywhere=not namespace, namespaces=(namespace,) if namespace else ())
         if namespace or not resource.namespaced:
             return ReadScope(everywhere=False, refusals=(await self.refusal(Access("list", resource, namespace)),))
         return await self._namespaced_scope(resource)
+
+    async def read_scopes(self, resources: Iterable[Resource[Any]], namespace: str = "") -> dict[str, ReadScope]:
+        """The scopes of several resources by their names, asked for at the same time."""
+        scopes: dict[str, ReadScope] = {}
+
+        async def ask(resource: Resource[Any]) -> None:
+            scopes[resource.name] = await self.read_scope(resource, namespace if resource.namespaced else "")
+
+        await run_all(ask(resource) for resource in resources)
+        return scopes
 
     async def _namespaced_scope(self, resource: Resource[Any]) -> ReadScope:
         names = (await self.namespaces() or await self._home_namespaces())[:MAX_NAMESPACES]
@@ -147,6 +163,15 @@ class ViewerRights:
         except Forbidden:
             return None
         return tuple(sorted(body["metadata"]["name"] for body in page.items))
+
+    async def _ask_served(self, resource: Resource[Any]) -> bool:
+        """Whether the server has the kind: not every cluster has all kinds of jobs, or our gangs."""
+        try:
+            return await is_served(self._client, resource)
+        except Unauthorized:
+            raise
+        except ApiError:
+            return True  # The server does not say: the request itself will.
 
     async def _ask_access(self, access: Access) -> bool:
         attributes = {

@@ -15,7 +15,8 @@ from typing import Self
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
-from gangline.base.tasks import supervise
+from gangline.base.errors import GanglineError
+from gangline.base.tasks import supervise, unwrap_exception_group
 from gangline.dashboard.live.board import BoardFeed
 from gangline.dashboard.live.cluster import ClusterFeed
 from gangline.dashboard.live.feed import Feed
@@ -39,13 +40,22 @@ class _RunningFeed:
         self.feed = feed
         self.users = 0
         self.tasks = [
-            group.create_task(supervise(feed.run(), "dashboard view")),
+            group.create_task(supervise(_run(feed), "dashboard view")),
             group.create_task(supervise(feed.publish(), "dashboard patches")),
         ]
 
     def cancel(self) -> None:
         for task in self.tasks:
             task.cancel()
+
+
+async def _run(feed: Feed) -> None:
+    """Run a feed. If the server refuses or does not answer, the feed ends with that problem."""
+    try:
+        with unwrap_exception_group():
+            await feed.run()
+    except GanglineError as error:
+        feed.end(error)
 
 
 class Viewer:

@@ -1,7 +1,7 @@
 """The watches of one viewer: one per resource and selector, shared by all views of that viewer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -26,6 +26,12 @@ class WatchSpec(NamedTuple):
     # Each of them is watched by a request of its own; empty: as the selector says.
     namespaces: tuple[str, ...] = ()
     trim: Callable[[Any], Any] | None = None
+
+
+def first_problem(informers: Iterable[Informer[Any] | None]) -> str:
+    """Why one of the watches does not follow the server; empty if all do. A kind that the server lacks is no problem."""
+    problems = (informer.problem for informer in informers if informer is not None and informer.is_synced)
+    return next((problem for problem in problems if problem is not None), "")
 
 
 class _SharedWatch:

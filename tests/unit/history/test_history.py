@@ -134,7 +134,7 @@ def progress(step: int) -> JSON:
 
 def long_history(folder: Path, steps: int = 400) -> None:
     """A job with many versions, in many segments, and a pod that outlives it."""
-    writer = HistoryWriter(folder, 100.0, source="one", min_segment=1000)
+    writer = HistoryWriter(folder, 100.0, source="one", limits=HistoryLimits(segment_bytes=1000))
     writer.record(101.0, POD_PATH, pod("Running"))
     for step in range(steps):
         writer.record(102.0 + step, JOB_PATH, progress(step))
@@ -283,7 +283,7 @@ def test_a_job_that_goes_on_after_a_restart_is_one_job(tmp_path: Path) -> None:
 
 
 def test_logs_of_a_pod_are_found_also_when_it_ended_later(tmp_path: Path) -> None:
-    writer = HistoryWriter(tmp_path, 100.0, source="one", min_segment=500)
+    writer = HistoryWriter(tmp_path, 100.0, source="one", limits=HistoryLimits(segment_bytes=500))
     for step in range(100):
         writer.record(101.0 + step, POD_PATH, pod("Pending" if step % 2 else "Running"))
         if step in (20, 80):

@@ -1,0 +1,85 @@
+"""The dashboard in a cluster: a Deployment and a Service. No role: it uses the tokens of those who look."""
+
+from gangline.install.naming import DASHBOARD, full_name, labels, metadata, selector
+from gangline.install.nodes import ForEach, Item, Node, Spread, Text, Value, When
+from gangline.install.workloads import IMAGE
+
+DASHBOARD_PORT = 8080
+_ROOT_CA_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def _value(name: str) -> Value:
+    return Value(f"dashboard.{name}")
+
+
+def _optional(value: Value) -> When:
+    return When(value, value)
+
+
+_PROBE: Node = {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5}
+_CONTAINER: Node = {
+    "name": DASHBOARD,
+    "image": IMAGE,
+    "imagePullPolicy": Value("image.pullPolicy"),
+    "command": ["gangline", DASHBOARD],
+    "args": [
+        "--login=token",
+        "--bind=0.0.0.0",
+        f"--port={DASHBOARD_PORT}",
+        Text(("--allow-host=", full_name(DASHBOARD))),
+        ForEach(_value("hosts"), (Text(("--allow-host=", Item())),)),
+        Spread(_value("extraArgs")),
+    ],
+    "ports": [{"name": "http", "containerPort": DASHBOARD_PORT}],
+    "livenessProbe": _PROBE,
+    "readinessProbe": _PROBE,
+    "resources": _value("resources"),
+    "securityContext": Value("securityContext"),
+    "volumeMounts": [{"name": "cluster-ca", "mountPath": _ROOT_CA_FOLDER, "readOnly": True}],
+}
+_DEPLOYMENT: Node = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": metadata(DASHBOARD, full_name(DASHBOARD)),
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": selector(DASHBOARD)},
+        "template": {
+            "metadata": {
+                "labels": labels(DASHBOARD, extra=(_value("podLabels"),)),
+                "annotations": _optional(_value("podAnnotations")),
+            },
+            "spec": {
+                "automountServiceAccountToken": False,
+                "imagePullSecrets": When(
+                    Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))]
+                ),
+                "securityContext": Value("podSecurityContext"),
+                "nodeSelector": _optional(_value("nodeSelector")),
+                "affinity": _optional(_value("affinity")),
+                "tolerations": _optional(_value("tolerations")),
+                "containers": [_CONTAINER],
+                "volumes": [
+                    {
+                        "name": "cluster-ca",
+                        "configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]},
+                    }
+                ],
+            },
+        },
+    },
+}
+_SERVICE: Node = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": metadata(DASHBOARD, full_name(DASHBOARD)),
+    "spec": {
+        "selector": selector(DASHBOARD),
+        "ports": [{"name": "http", "port": _value("port"), "targetPort": "http"}],
+    },
+}
+
+DASHBOARD_OBJECTS: tuple[Node, ...] = (
+    When(Value("dashboard.enabled"), _SERVICE),
+    When(Value("dashboard.enabled"), _DEPLOYMENT),
+)

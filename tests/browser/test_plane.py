@@ -16,9 +16,10 @@ from support.cluster.clients import DetachedPlane, run_gangline
 from support.servers.real import free_ports
 
 TRAIN = """
-import sys, time
+import time
+from gangline.progress import report
 for step in range(1, 100000):
-    print(f"step={step} of=100000 loss={9 / step:.6f}", flush=True)
+    report(step=step, total=100000, loss=9 / step)
     if step == 3:
         print("<img src=x onerror=alert(1)>", flush=True)
     time.sleep(0.1)
@@ -109,7 +110,10 @@ def test_a_job_is_submitted_watched_killed_and_deleted_and_stays(
     page.wait_for_selector(".span[data-state=running] >> nth=1")
 
     # Markup of a program is text.
+    page.fill("#log-search", "<img")
     page.wait_for_selector(".log-line:has-text('<img src=x onerror=alert(1)>')")
+    page.fill("#log-search", "")
+    page.keyboard.press("Escape")
     page.keyboard.press("6")
     page.wait_for_selector(".code-line:has-text('document.title=')")
     assert "taken" not in page.title()
@@ -123,9 +127,7 @@ def test_a_job_is_submitted_watched_killed_and_deleted_and_stays(
     # A killed worker is on the timeline.
     victim = workers(marker)[-1]
     victim.kill()
-    page.wait_for_selector(
-        ".timeline-picture .mark[data-kind=first-failure], .timeline-picture .mark[data-kind=failure], .timeline-picture .mark[data-kind=restart]"
-    )
+    page.wait_for_selector(".timeline-picture .mark:is([data-kind=first-failure], [data-kind=failure])")
     page.wait_for_selector(".mark-item")
     opened.settle()
     assert opened.violations() == []

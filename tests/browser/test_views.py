@@ -15,7 +15,7 @@ VIEWS = {
     "job": (JOB, ".timeline-picture .mark"),
     "curves": (f"{JOB}?tab=curves", ".chart canvas"),
     "events": (f"{JOB}?tab=events", ".event"),
-    "pods": (f"{JOB}?tab=pods", "td"),
+    "pods": (f"{JOB}?tab=pods", "#job-panel td"),
     "yaml": (f"{JOB}?tab=yaml", ".code-line"),
     "cluster": ("#/cluster", ".heat-cell"),
     "sweeps": ("#/sweeps", "td"),

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -54,12 +53,16 @@ class ExampleServer:
 
     def publish(self, view: str, patch: dict[str, Any]) -> None:
         """Send a patch to every page that follows a view."""
-        self.run_in_loop(lambda: _put(_message("patch", patch), self._queues[view]))
+        self.run_in_loop(lambda: self._put(_message("patch", patch), view))
 
     def cut(self) -> None:
         """End all streams and answer nothing until `mend`."""
         self._open = False
-        self.run_in_loop(lambda: _put(None, chain.from_iterable(self._queues.values())))
+        self.run_in_loop(lambda: self._put(None, *self._queues))
+
+    def _put(self, message: str | None, *views: str) -> None:
+        for queue in [queue for view in views for queue in self._queues[view]]:
+            queue.put_nowait(message)
 
     def wait_for_followers(self, counts: dict[str, int]) -> None:
         """Wait until so many pages follow each view."""

@@ -150,12 +150,16 @@ export function CopyButton({ text, label }: { text: string; label?: string }) {
   );
 }
 
-/** A dialog of the browser's own: it keeps the focus inside and gives it back. */
+/** A dialog of the browser's own, which keeps the focus inside. It is given back to where it was. */
 export function Dialog({ title, close, children, wide = false }: { title: string; close: () => void; children: ComponentChildren; wide?: boolean }) {
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
+    const before = document.activeElement;
     const dialog = element.current;
     if (dialog && !dialog.open) dialog.showModal();
+    return () => {
+      if (before instanceof HTMLElement) before.focus();
+    };
   }, []);
   return (
     <dialog
@@ -242,16 +246,14 @@ export function Choice({ label, value, values, all, choose }: { label: string; v
   const pairs = values.map((one): [string, string] => (typeof one === "string" ? [one, one] : one));
   const listed = !value || pairs.some(([name]) => name === value) ? pairs : [...pairs, [value, value] as [string, string]];
   return (
-    <Field label={label} hidden>
-      <select class="select" value={value} data-set={value ? "yes" : "no"} onChange={(event) => choose(event.currentTarget.value)}>
-        <option value="">{all}</option>
-        {listed.map(([name, text]) => (
-          <option key={name} value={name}>
-            {text}
-          </option>
-        ))}
-      </select>
-    </Field>
+    <select class="select" aria-label={label} value={value} data-set={value ? "yes" : "no"} onChange={(event) => choose(event.currentTarget.value)}>
+      <option value="">{all}</option>
+      {listed.map(([name, text]) => (
+        <option key={name} value={name}>
+          {text}
+        </option>
+      ))}
+    </select>
   );
 }
 

@@ -107,7 +107,7 @@ function Totals({ nodes, resources }: { nodes: NodeRow[]; resources: string[] })
 function HeatMap({ nodes, resources, gang, choose }: { nodes: NodeRow[]; resources: string[]; gang: string; choose: (name: string) => void }) {
   const columns = { gridTemplateColumns: `minmax(8rem, 1.4fr) repeat(${resources.length}, minmax(5.5rem, 1fr)) minmax(9rem, 1.6fr)` };
   return (
-    <div class="heat-scroll">
+    <div class="heat-scroll" tabIndex={0} role="group" aria-label={t("cluster.nodes")}>
       <div class="heat" role="table" aria-label={t("cluster.heat")} aria-rowcount={nodes.length + 1}>
         <div role="rowgroup">
           <div role="row" class="heat-head" style={columns} aria-rowindex={1}>

@@ -1,5 +1,6 @@
 """The endpoint for progress beside both API servers, with tokens that they issue: who may report, and what arrives."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -90,14 +91,20 @@ class ReportingTeam:
 class Endpoint:
     """A client of a running endpoint."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self._session, self.port = session, port
 
     async def post(
-        self, path: str, token: str | None, report: JSON | bytes = LAST, *, scheme: str = "Bearer", method: str = "POST"
+        self,
+        path: str,
+        token: str | None,
+        report: JSON | bytes | AsyncIterator[bytes] = LAST,
+        *,
+        scheme: str = "Bearer",
+        method: str = "POST",
     ) -> Answer:
         headers = {"Content-Type": "application/json", **({"Authorization": f"{scheme} {token}"} if token else {})}
-        data = report if isinstance(report, bytes) else json.dumps({"trainerStatus": report}).encode()
+        data = json.dumps({"trainerStatus": report}).encode() if isinstance(report, dict) else report
         async with self._session.request(method, path, data=data, headers=headers) as response:
             body = await response.json()
             return Answer(response.status, body.get("message", ""), body)
@@ -107,12 +114,13 @@ class Endpoint:
 async def running_endpoint(client: Client, clock: Clock | None = None) -> AsyncIterator[Endpoint]:
     clock = clock or SystemClock()
     writer, listener = ProgressWriter(client, clock), listening_socket(BindAddress("127.0.0.1", 0))
+    port = listener.getsockname()[1]
     async with (
         writer.running(),
         progress_endpoint(client, [PYTORCHJOB, TFJOB], writer, listener, clock),
-        aiohttp.ClientSession(f"http://127.0.0.1:{listener.getsockname()[1]}") as session,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
     ):
-        yield Endpoint(session)
+        yield Endpoint(session, port)
 
 
 @pytest.fixture
@@ -265,6 +273,37 @@ async def test_a_body_that_is_too_large_is_refused(team: ReportingTeam, endpoint
     fitting = {"trainerStatus": {**LAST, "filling": ""}}
     fitting["trainerStatus"]["filling"] = "x" * (MAX_BODY_BYTES - len(json.dumps(fitting)))
     assert (await endpoint.post(path, token, json.dumps(fitting).encode())).status == 200
+
+
+async def test_a_large_body_without_a_length_is_refused_too(team: ReportingTeam, endpoint: Endpoint) -> None:
+    pod, path = await team.create_pod("bert"), team.path("bert")
+    token = await team.job_token(pod, "bert")
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY_BYTES // 1024 + 1):
+            yield b"x" * 1024
+
+    assert (await endpoint.post(path, token, parts())).status == 413
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for(team: ReportingTeam, client: Client) -> None:
+    pod, path = await team.create_pod("bert"), team.path("bert")
+    token = await team.job_token(pod, "bert")
+    clock = FakeClock(datetime.now(UTC))
+    head = f"POST {path} HTTP/1.1\r\nHost: operator\r\nAuthorization: Bearer {token}\r\nContent-Length: 2\r\n\r\n"
+    async with running_endpoint(client, clock) as endpoint:
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(f"{head}{{".encode())
+        async with asyncio.TaskGroup() as group:
+            answer = group.create_task(reader.readline())
+            while not answer.done():
+                await asyncio.sleep(0.01)
+                await clock.advance(timedelta(milliseconds=200))
+        assert answer.result().split()[1] == b"408"
+        # It comes after all: the connection can end.
+        writer.write(b"}")
+        writer.close()
+        await reader.read()
 
 
 async def test_other_paths_and_methods_are_refused(team: ReportingTeam, endpoint: Endpoint) -> None:

@@ -1,15 +1,41 @@
 """Programs that report progress by HTTP, as transformers does, in runs and on a plane, with no code of ours."""
 
+import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from support.waiting import wait_until_blocking
+from gangline.api.core import Pod
+from gangline.api.kubeflow.kinds import TFJOB, TFJob
+from gangline.api.kubeflow.training import JOB_NAME
+from gangline.api.meta import Selector
+from gangline.base.certificates.serving import tls_from_folder
+from gangline.base.certificates.x509_pem import issue, issue_ca
+from gangline.base.clock import SystemClock
+from gangline.base.errors import InputError
+from gangline.base.tasks import background_tasks
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
+from gangline.kube.pods import PodSubresources
+from gangline.local.cluster import LocalSettings
+from gangline.node.options import check_network
+from gangline.operator.assembly import embedded_plane
+from gangline.operator.progress.endpoint import listening_socket, progress_endpoint
+from gangline.operator.progress.log_reader import ProgressLogFollower, ProgressLogReader
+from gangline.operator.progress.reporters import Reporter
+from gangline.operator.progress.writer import ProgressWriter
+from gangline.operator.settings import LOCAL_SETTINGS
+from gangline.progress.line import Progress
+from gangline.runtime.health import BindAddress
+from gangline.runtime.informer import Informer
+from support.waiting import wait_until, wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
 # What transformers.integrations.KubeflowCallback sends, and how: urllib, synchronous, the token read from its file.
@@ -64,6 +90,85 @@ def test_a_run_shows_what_its_program_reports_and_the_job_keeps_it(tmp_path: Pat
         "metrics": {"loss": 0.25, "train_loss": 0.375},
         "replica": "master-0",
     }
+
+
+def test_pods_with_a_network_of_their_own_report_too(tmp_path: Path, environment: dict[str, str]) -> None:
+    try:
+        check_network()
+    except InputError as error:
+        pytest.skip(str(error))
+    (tmp_path / "train.py").write_text(CLIENT + END)
+    words = ("run", "--nproc", "1", "--network", "isolated", "-o", "json", "--", sys.executable, "train.py")
+    done = gangline(*words, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"]["progress"]["metrics"] == {"loss": 0.25, "train_loss": 0.375}
+
+
+async def test_by_tls_the_authority_reaches_the_program_in_a_file(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    authority = issue_ca(now)
+    issued = issue(authority, "operator", now, hosts=("localhost", "127.0.0.1"))
+    (tmp_path / "tls.crt").write_text(issued.certificate)
+    (tmp_path / "tls.key").write_text(issued.key)
+    (tmp_path / "train.py").write_text(CLIENT + END)
+    listener = listening_socket(BindAddress("127.0.0.1", 0))
+    url = f"https://localhost:{listener.getsockname()[1]}"
+    site = msgspec.structs.replace(
+        LOCAL_SETTINGS.site, progress=ProgressEndpoint(url, authority.certificate, every_job=True)
+    )
+    operator = msgspec.structs.replace(LOCAL_SETTINGS, site=site, receives_progress=False)
+    settings = LocalSettings(folder=tmp_path, logs=tmp_path / "logs")
+    clock = SystemClock()
+    async with embedded_plane(settings, clock, operator) as plane:
+        writer, tls = ProgressWriter(plane.client, clock), tls_from_folder(tmp_path, "--progress-cert-path")
+        async with (
+            asyncio.timeout(60),
+            writer.running(),
+            progress_endpoint(plane.client, [TFJOB], writer, listener, clock, tls=tls),
+        ):
+            container = {"name": "tensorflow", "image": "none", "command": [sys.executable, "train.py"]}
+            worker = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+            body = {"metadata": {"name": "bert"}, "spec": {"tfReplicaSpecs": {"Worker": worker}}}
+            made = await plane.client.create(TFJob, body, namespace="default")
+
+            async def finished() -> TFJob | None:
+                job = await plane.client.get(TFJob, made.metadata.key)
+                return job if job.status.finished else None
+
+            job = await wait_until(finished)
+    assert job.status.progress is not None
+    assert job.status.progress.metrics == {"loss": 0.25, "train_loss": 0.375}
+
+
+async def test_the_log_reader_follows_real_logs(tmp_path: Path) -> None:
+    settings, clock = LocalSettings(folder=tmp_path, logs=tmp_path / "logs"), SystemClock()
+    reports: list[tuple[float, bool]] = []
+
+    class RecordingWriter:
+        async def put(self, reporter: Reporter, progress: Progress, *, is_last: bool = False) -> None:
+            reports.append((progress.step, is_last))
+
+    program = """
+import os, time
+print('{"progress": {"step": 1, "total": 3}}', flush=True)
+while not os.path.exists("go"): time.sleep(0.05)
+print("other output")
+print('{"progress": {"step": 3, "total": 3}}')
+"""
+    writer: Any = RecordingWriter()
+    async with embedded_plane(settings, clock, LOCAL_SETTINGS) as plane, asyncio.timeout(60):
+        pods = Informer(plane.client, Pod, Selector(labels=JOB_NAME), clock=clock)
+        follower = ProgressLogFollower(PodSubresources(plane.client), writer, [TFJOB], clock)
+        reader = ProgressLogReader(pods, follower, 5)
+        async with background_tasks(pods.run(), reader.run()):
+            container = {"name": "tensorflow", "image": "none", "command": [sys.executable, "-c", program]}
+            worker = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
+            body = {"metadata": {"name": "bert"}, "spec": {"tfReplicaSpecs": {"Worker": worker}}}
+            await plane.client.create(TFJob, body, namespace="default")
+            await wait_until(lambda: reports == [(1, False)])
+            (tmp_path / "go").touch()
+            # Of two workers the first, to its end.
+            await wait_until(lambda: reports == [(1, False), (3, True)])
 
 
 def test_only_who_reports_first_in_rank_counts(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -21,6 +21,7 @@ from gangline.jobs.framework import Framework
 from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
+from gangline.node.network.namespaces import SERVER_NAME
 from gangline.node.ports import LOOPBACK
 from gangline.node.settings import ISOLATED_NETWORK
 from gangline.operator.definitions import apply_job_roles, create_crds
@@ -59,8 +60,8 @@ async def embedded_plane(
     frameworks = (*enabled_frameworks(operator), *custom)
     scheme = scheme_of(frameworks, operator.site.gang_schedulers)
     async with (
-        local_cluster(settings, scheme, clock) as plane,
         _progress_listener(settings, operator) as listener,
+        local_cluster(_reachable(listener, settings), scheme, clock) as plane,
         asyncio.TaskGroup() as group,
     ):
         kinds = await create_crds(plane.client, clock, [framework.facts for framework in frameworks])
@@ -78,7 +79,7 @@ async def embedded_plane(
 
         tasks = [
             group.create_task(
-                run_engine(plane.client, _reporting_to(listener, operator), frameworks, clock, add_notifier)
+                run_engine(plane.client, _reporting_to(listener, settings, operator), frameworks, clock, add_notifier)
             ),
             group.create_task(run_scheduler_when_needed(plane.client, clock)),
         ]
@@ -95,9 +96,9 @@ async def embedded_plane(
 async def _progress_listener(
     settings: LocalSettings, operator: OperatorSettings
 ) -> AsyncIterator[socket.socket | None]:
-    """A socket on loopback for progress reports; None where pods have no tokens, or a network of their own."""
+    """A socket on loopback for progress reports; None where pods have no tokens."""
     has_tokens = ServiceAccountAdmission.name not in settings.plane.disabled_admission_plugins
-    if not operator.receives_progress or not has_tokens or settings.node.network == ISOLATED_NETWORK:
+    if not operator.receives_progress or not has_tokens:
         yield None
         return
     # After a restart of the plane, pods that went on running find it again.
@@ -110,12 +111,22 @@ async def _progress_listener(
         yield listener
 
 
-def _reporting_to(listener: socket.socket | None, operator: OperatorSettings) -> OperatorSettings:
+def _reachable(listener: socket.socket | None, settings: LocalSettings) -> LocalSettings:
+    """The settings of a plane whose pods reach the socket."""
+    if listener is None:
+        return settings
+    node = msgspec.structs.replace(settings.node, shared_ports=(listener.getsockname()[1],))
+    return msgspec.structs.replace(settings, node=node)
+
+
+def _reporting_to(
+    listener: socket.socket | None, settings: LocalSettings, operator: OperatorSettings
+) -> OperatorSettings:
     """The settings of an operator whose pods know where to report progress."""
     if listener is None:
         return operator
-    host, port = listener.getsockname()[:2]
-    endpoint = ProgressEndpoint(f"http://{host}:{port}", every_job=True)
+    host = SERVER_NAME if settings.node.network == ISOLATED_NETWORK else LOOPBACK
+    endpoint = ProgressEndpoint(f"http://{host}:{listener.getsockname()[1]}", every_job=True)
     return msgspec.structs.replace(operator, site=msgspec.structs.replace(operator.site, progress=endpoint))
 
 

@@ -50,6 +50,8 @@ CONNECTIONS = ConnectionLimits(
     idle_seconds=30.0,
 )
 SHUTDOWN_SECONDS = 1.0
+LINGERING_SECONDS = 1.0
+"""How long the rest of a body is read that nobody needs, so that its sender reads the answer."""
 FLAG = "--progress-bind-address"
 _PATH = re.compile(r"/apis/training\.gangline\.dev/v1/namespaces/([^/]{1,63})/([^/]{1,63})/([^/]{1,253})/status")
 _REASONS = {
@@ -172,6 +174,7 @@ async def progress_endpoint(
         access_log=None,
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,
+        lingering_time=LINGERING_SECONDS,
         auto_decompress=False,
     )
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)

@@ -158,6 +158,7 @@ class ProgressLogFollower:
     async def _read(self, key: Key, container: str, reading: "_LogReading") -> bool:
         """Read what is new, until the container ends. Returns whether anything was. Raises `KubeError`."""
         start = reading.last_time
+        reading.resume()
         lines = self._logs.logs(
             key,
             container=container,
@@ -176,18 +177,28 @@ class ProgressLogFollower:
 
 
 class _LogReading:
-    """How far the log of a pod has been read."""
+    """How far the log of a pod has been read. Several lines may have the same time."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
         self.last_time: datetime | None = None
+        self._lines_at_last_time = 0
+        # Of those that a server sends again, which begins with the whole second.
+        self._lines_to_skip = 0
+
+    def resume(self) -> None:
+        """The log is read once more, from the last time on."""
+        self._lines_to_skip = self._lines_at_last_time
 
     def progress_in(self, line: bytes) -> Progress | None:
         """The progress in a line with its time; None if it has none, or was read before."""
         text, _, rest = line.decode(errors="replace").partition(" ")
         time = time_with_zone(text)
-        if time is None or (self.last_time is not None and time <= self.last_time):
-            # A server begins with the whole second.
+        if time is None or (self.last_time is not None and time < self.last_time):
             return None
-        self.last_time = time
+        if time == self.last_time and self._lines_to_skip:
+            self._lines_to_skip -= 1
+            return None
+        self._lines_at_last_time = self._lines_at_last_time + 1 if time == self.last_time else 1
+        self.last_time, self._lines_to_skip = time, 0
         return parse_progress(rest)

@@ -202,6 +202,15 @@ async def test_after_a_break_reading_goes_on_where_it_was() -> None:
     ]
 
 
+async def test_lines_of_one_moment_are_all_read_and_none_twice() -> None:
+    logs = ScriptedLogs(
+        [stamped(1, "text"), stamped(1, report(1)), StreamBroken("cut off")],
+        [stamped(1, "text"), stamped(1, report(1)), stamped(1, report(2)), stamped(2, "text"), stamped(2, report(3))],
+    )
+    writer, _ = await follow(logs, [False, True])
+    assert writer.reports == [(1, False), (2, False), (3, True)]
+
+
 async def test_a_log_that_ends_before_its_pod_is_read_to_the_end() -> None:
     # The pod ends while its log is read: what came last is asked for once more.
     logs = ScriptedLogs([stamped(1, report(1))], [stamped(2, report(3))])

@@ -5,7 +5,9 @@ control time with `gangline.testing.clock.FakeClock` and never sleep.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -41,11 +43,27 @@ def seconds_since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+_shown_moment: ContextVar[datetime | None] = ContextVar("shown_moment", default=None)
+
+
+@contextmanager
+def frozen_time(moment: datetime) -> Iterator[None]:
+    """Let the wall-clock time of every `SystemClock` stand still: for a command that shows a recorded moment.
+
+    Ages and waiting times are then those of that moment. Durations and timers go on.
+    """
+    token = _shown_moment.set(moment)
+    try:
+        yield
+    finally:
+        _shown_moment.reset(token)
+
+
 class SystemClock:
     """The machine's clock and the running event loop."""
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return _shown_moment.get() or datetime.now(UTC)
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -13,6 +13,7 @@ KUBECTL_PLUGIN = "kubectl-gangline"
 SUBCOMMANDS = frozenset(
     [
         "apply",
+        "at",
         "backup",
         "cancel",
         "check",

@@ -23,6 +23,7 @@ COMMANDS = {
     "why": ("gangline.cli.jobs.why:why", "Explain why a job waits, fails or hangs, and what to do."),
     "describe": ("gangline.cli.jobs.describe:describe", "Show one job in full: replicas, conditions, events."),
     "events": ("gangline.cli.jobs.events:events", "List what happened to a job and its pods, oldest first."),
+    "at": ("gangline.cli.history.command:at", "Show jobs, pods, events and logs as they were at a moment."),
     "top": ("gangline.cli.jobs.top:top", "Show the CPU and memory that jobs, or this machine, use."),
     "doctor": ("gangline.cli.services.doctor:doctor", "Check this machine and the cluster for what jobs need."),
     "check": ("gangline.cli.authoring.check:check", "Find mistakes in job files; needs no cluster."),
@@ -38,6 +39,7 @@ COMMANDS = {
     "scale": ("gangline.cli.jobs.scale:scale", "Change the number of replicas of a job."),
     "exec": ("gangline.cli.jobs.exec:exec_", "Run a command inside a replica of a job."),
     "up": ("gangline.cli.services.up:up", "Start a local control plane that keeps running."),
+    "dashboard": ("gangline.cli.dashboard.command:dashboard", "Show jobs, teams, logs and curves in a browser."),
     "down": ("gangline.cli.services.up:down", "Stop the local control plane; its state is kept."),
     "backup": ("gangline.cli.services.backup:backup", "Write the objects of the local control plane to a file."),
     "restore": ("gangline.cli.services.backup:restore", "Put a backup in place of the objects of a stopped plane."),
@@ -56,8 +58,8 @@ COMMANDS = {
     "version": ("gangline.cli.version:version", "Print the versions of gangline and of the server."),
 }
 COMMAND_SECTIONS = {
-    "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep"),
-    "Understand": ("why", "describe", "events", "top", "doctor"),
+    "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep", "dashboard"),
+    "Understand": ("why", "describe", "events", "at", "top", "doctor"),
     "Try before it runs": ("check", "plan", "simulate", "drill"),
     "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),
     "Into a cluster": ("install", "upgrade", "uninstall", "handover", "crds"),

@@ -52,6 +52,8 @@ class PlaneHome:
         self.service_account_key = folder / "service-account-key.json"
         # Archived runs; see `gangline.local.archive.runs`.
         self.runs = folder / "runs"
+        # What changed, and when; see `gangline.history`.
+        self.history = folder / "history"
         # Files that programs wrote into their jobs' folders. They belong to the user: nothing here removes them.
         self.artifacts = folder / "artifacts"
         self.kubeconfig_file, self.log_file = folder / "kubeconfig", folder / "log"

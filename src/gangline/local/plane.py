@@ -21,7 +21,7 @@ from gangline.apiserver.admission.plugins import default_admission
 from gangline.apiserver.audit.log import AuditLog, AuditSettings
 from gangline.apiserver.audit.request import AuditedRequest
 from gangline.apiserver.auth.authentication import Authenticator
-from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer
+from gangline.apiserver.auth.authorizer import AlwaysAllow, Authorizer, ReadOnly
 from gangline.apiserver.auth.default_roles import ensure_default_roles
 from gangline.apiserver.auth.rbac import RbacAuthorizer
 from gangline.apiserver.auth.role_index import RoleIndex
@@ -76,6 +76,8 @@ class AuthorizationMode(StrEnum):
 
     RBAC = "RBAC"
     ALWAYS_ALLOW = "AlwaysAllow"
+    READ_ONLY = "ReadOnly"
+    """Nobody may write: not kube-apiserver's, but that of a server of the past."""
 
 
 class PlaneSettings(msgspec.Struct, frozen=True):
@@ -213,7 +215,13 @@ async def control_plane(
 
 
 def _authorizer(mode: AuthorizationMode, roles: RoleIndex) -> Authorizer:
-    return AlwaysAllow() if mode is AuthorizationMode.ALWAYS_ALLOW else RbacAuthorizer(roles)
+    match mode:
+        case AuthorizationMode.ALWAYS_ALLOW:
+            return AlwaysAllow()
+        case AuthorizationMode.READ_ONLY:
+            return ReadOnly()
+        case AuthorizationMode.RBAC:
+            return RbacAuthorizer(roles)
 
 
 def _certificate_keeper(settings: PlaneSettings, address: ListenAddress, clock: Clock) -> CertificateKeeper | None:

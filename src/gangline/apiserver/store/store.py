@@ -5,8 +5,8 @@ its writer included, can see it. Without a journal nothing survives the process,
 """
 
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Self
 
 import msgspec
@@ -30,6 +30,8 @@ full, and the one that gathered meanwhile. Later ones have none, because such wr
 
 DEFAULT_RETENTION = HistoryRetention()
 
+StoreObserver = Callable[[Sequence[StoreEvent]], object]
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JSON).decode
 
@@ -45,6 +47,7 @@ class Store:
         self._retention = retention
         self._state = StoreState()
         self._broadcaster = WatchBroadcaster(self._state.revision)
+        self._observers: tuple[StoreObserver, ...] = ()
         self.health = StoreHealth()
         self._group_commit = GroupCommit(journal, self._publish, self.health) if journal is not None else None
         self._cluster_id = str(uuid.uuid4())
@@ -126,6 +129,18 @@ class Store:
         """
         self._check_open()
         return StoreWatch(self._broadcaster, prefix, after, self._state.events_after(after, prefix), backlog)
+
+    @contextmanager
+    def observe(self, observer: StoreObserver) -> Iterator[None]:
+        """Call a function with all changes of each commit at the moment they become visible, until the block ends.
+
+        Unlike a watch it has no backlog. It must be quick, and must not raise.
+        """
+        self._observers = (*self._observers, observer)
+        try:
+            yield
+        finally:
+            self._observers = tuple(other for other in self._observers if other is not observer)
 
     def snapshot(self) -> StoreSnapshot:
         """All of the store at the newest revision: what a backup contains. It takes no copy of the objects."""
@@ -215,6 +230,8 @@ class Store:
     def _publish(self, events: Sequence[StoreEvent]) -> None:
         self._state.apply(events)
         self._broadcaster.publish(events, self._state.revision)
+        for observer in self._observers:
+            observer(events)
         self._trim_history()
 
     def _trim_history(self) -> None:

@@ -120,6 +120,12 @@ def _run_on_loop(target: ServerTarget, server: ServerOptions, work: ServerWork, 
 
 @asynccontextmanager
 async def _open_transport(target: ServerTarget, *, as_it_was: bool) -> AsyncIterator[Transport]:
+    if target.archive is not None and target.past is not None:
+        from gangline.cli.connect.archived_runs import open_past
+
+        async with open_past(target.past, target.archive) as past:
+            yield past
+        return
     if target.archive is not None:
         from gangline.cli.connect.archived_runs import open_archive
 

@@ -1,6 +1,6 @@
 """Which server a command talks to.
 
-The order: the flags, `KUBECONFIG`, a control plane that runs on this machine, `~/.kube/config`, the service account of
+With `gangline at TIME` it is the history. Else, in this order: the flags, `KUBECONFIG`, a control plane that runs on this machine, `~/.kube/config`, the service account of
 the pod, the plane of a `gangline run` in progress, and last the read-only archive of ended runs and stopped planes. A
 run in progress comes late, because a user with a cluster does not expect commands to turn away from it while a job
 trains on this machine.
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gangline.cli.connect.past import PastView, shown_past
 from gangline.kube.config.connection import Connection, Impersonation, load_connection
 from gangline.kube.errors import ConfigError
 
@@ -68,6 +69,8 @@ class ServerTarget(NamedTuple):
     archive: Path | None = None
     # The folder of the `gangline run` in progress, if the server is its plane.
     run_folder: Path | None = None
+    # The recorded moment that is shown; `archive` is then the state folder.
+    past: PastView | None = None
 
     @property
     def object_namespace(self) -> str:
@@ -84,6 +87,8 @@ def find_server(
 ) -> ServerTarget:
     """The server that the options, the environment and this machine lead to. Raises `ConfigError`."""
     environ, home = os.environ if environ is None else environ, home or Path.home()
+    if (past := shown_past()) is not None:
+        return _local_target(options, _state_folder(environ))._replace(past=past)
     try:
         return _configured_server(options, environ, home)
     except ConfigError as error:
@@ -129,9 +134,7 @@ def _local_fallback(options: ServerOptions, environ: Mapping[str, str], home: Pa
         run_options = options._replace(kubeconfig=str(run), context=None)
         return _configured_server(run_options, environ, home)._replace(run_folder=run.parent)
     if archive is not None:
-        connection = Connection(server="", namespace=options.namespace or "default", context=LOCAL_CONTEXT)
-        namespace = "" if options.all_namespaces else connection.namespace
-        return ServerTarget(connection, namespace, flag_namespace=options.namespace or "", archive=archive)
+        return _local_target(options, archive)
     if unconfigured:
         raise NoServer(
             "no cluster is configured, and nothing has run on this machine yet\n"
@@ -141,6 +144,13 @@ def _local_fallback(options: ServerOptions, environ: Mapping[str, str], home: Pa
             "  a cluster:            pass --kubeconfig FILE, or set KUBECONFIG"
         ) from None
     raise error
+
+
+def _local_target(options: ServerOptions, archive: Path) -> ServerTarget:
+    """The archive in a state folder, instead of a server."""
+    connection = Connection(server="", namespace=options.namespace or "default", context=LOCAL_CONTEXT)
+    namespace = "" if options.all_namespaces else connection.namespace
+    return ServerTarget(connection, namespace, flag_namespace=options.namespace or "", archive=archive)
 
 
 def _names_server(options: ServerOptions, environ: Mapping[str, str]) -> bool:

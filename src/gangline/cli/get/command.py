@@ -11,7 +11,7 @@ from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.get.run import run_get
 from gangline.cli.get.view import GetFlags
 from gangline.cli.output import formats
-from gangline.cli.resources.replicas import JOB_NAME
+from gangline.summary.replicas import JOB_NAME
 
 get_options = option_group(
     click.option(
@@ -52,14 +52,16 @@ get_options = option_group(
     "words", nargs=-1, metavar="[KIND [NAME...] | KIND/NAME...]", shell_complete=completed_by("kinds_and_jobs")
 )
 @get_options
+@click.option("--history", is_flag=True, help="List every job that was recorded on this machine, also deleted ones.")
 @server_options_all
-def get(words: tuple[str, ...], server: ServerOptions, **params: Any) -> int:
+def get(words: tuple[str, ...], server: ServerOptions, history: bool, **params: Any) -> int:
     r"""List training jobs, or objects of any kind.
 
     \b
       gangline get                             the jobs of the namespace; the same as: gangline get jobs
       gangline get jobs -A                     of all namespaces
       gangline get jobs -w                     and every change, until interrupted
+      gangline get jobs --history              also those that are gone; see gangline at --help
       gangline get tfjob/linear -o yaml        one object in full
       gangline get pods -l training.kubeflow.org/job-name=linear
       gangline get jobs -o custom-columns=NAME:.metadata.name,STATE:.status.conditions[-1:].type
@@ -70,6 +72,10 @@ def get(words: tuple[str, ...], server: ServerOptions, **params: Any) -> int:
 
     Exit codes: 0 printed; 1 an error, such as an object that does not exist.
     """
+    if history:
+        from gangline.cli.get.history import run_get_history
+
+        return run_get_history(words or ("jobs",), server, get_flags(params))
     return run_get(words or ("jobs",), server, get_flags(params))
 
 

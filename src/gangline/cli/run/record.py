@@ -1,9 +1,11 @@
 """Archives the jobs of a local run, their pods and events and the ends of their logs, for commands after the run."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
@@ -11,9 +13,10 @@ from gangline.api.meta import JSON
 from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
-from gangline.local.archive.closed_objects import StoredObjects, archived_objects, job_with_run_end
-from gangline.local.archive.runs import archive_run
+from gangline.local.archive.closed_objects import StoredObjects, archived_objects, closed_run, job_with_run_end
+from gangline.local.archive.runs import archive_run, exit_records
 from gangline.local.archive.server import crd_path
+from gangline.local.history import StoreRecording
 
 POD_PREFIX = collection_prefix("", "pods")
 BUILTIN_CRD_PATHS = frozenset(crd_path(kind.resource.name) for kind in TRAINING_KINDS)
@@ -33,18 +36,36 @@ class RunRecorder:
         self._prefixes = tuple({collection_prefix(resource.group, resource.plural) for resource in resources})
         self.store: Store | None = None
         """The store of the plane; None until the plane runs."""
+        self._recording = StoreRecording(runs.parent / "history", state, clock)
+
+    def start(self, store: Store) -> Coroutine[Any, Any, None]:
+        """Record what changes in the store of the plane from now on. The result writes it until cancelled."""
+        self.store = store
+        self._recording.start(store)
+        return self._recording.run()
 
     def write(self, reason: str) -> None:
         """Write one archive per job; `reason` says why jobs that have not finished never will. Raises `OSError`."""
         if self.store is None:
             return
         now, objects = self._clock.now(), self._objects(self.store)
+        self._write_history(objects, now, reason)
         jobs = [path for path in objects if path.startswith(self._prefixes)]
         for path in jobs:
             others = {objects[other]["metadata"]["uid"] for other in jobs if other != path}
             own = {key: body for key, body in objects.items() if not _is_owned_by(body, others)}
             own[path] = job_with_run_end(own[path], now, reason, self._command)
             archive_run(self.runs, split_path(path), own, self._state, now)
+
+    def _write_history(self, objects: StoredObjects, now: datetime, reason: str) -> None:
+        """Write the rest of the history. It ends with objects that are closed: nothing runs any more."""
+        assert self.store is not None
+        present = {path: body for path, body in objects.items() if self.store.get(path) is not None}
+        ended = {
+            path: job_with_run_end(body, now, reason) if path.startswith(self._prefixes) else body
+            for path, body in present.items()
+        }
+        self._recording.finish(closed_run(ended, exit_records(self._state)))
 
     def _objects(self, store: Store) -> StoredObjects:
         # Deleted jobs and pods too: their status and logs still explain the run.

@@ -92,7 +92,7 @@ def archive_run(
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
-        for folder in _outdated_folders(_archive_folders(runs), most):
+        for folder in _outdated_folders(archive_folders(runs), most):
             shutil.rmtree(folder, ignore_errors=True)
     return target
 
@@ -100,7 +100,7 @@ def archive_run(
 def archived_runs(runs: Path) -> list[ArchivedRun]:
     """The archived runs, oldest first. One that cannot be read (of a later version, or just removed) is left out."""
     archived = []
-    for folder in _archive_folders(runs):
+    for folder in archive_folders(runs):
         with suppress(OSError, msgspec.DecodeError):
             contents = msgspec.json.decode((folder / "objects.json").read_bytes(), type=ArchiveContents)
             if contents.format == FORMAT_VERSION:
@@ -114,7 +114,8 @@ def archived_job(folder: Path) -> ObjectPath:
     return ObjectPath("", plural, namespace, name)
 
 
-def _archive_folders(runs: Path) -> list[Path]:
+def archive_folders(runs: Path) -> list[Path]:
+    """The folders of the archived runs, oldest first."""
     return sorted(folder for folder in runs.glob("*_*_*_*") if folder.is_dir())
 
 

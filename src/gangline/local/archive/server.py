@@ -49,13 +49,27 @@ async def archive_plane(
             continue
         reader = NodeLogReader(run.folder, clock)
         readers |= dict.fromkeys(_pod_uids(run), reader)
+    streams = ArchivedStreams(readers, NodeLogReader(home.pods, clock))
+    async with serve_objects(objects, definitions, streams, clock) as plane:
+        yield plane
+
+
+@asynccontextmanager
+async def serve_objects(
+    objects: StoredObjects,
+    definitions: Iterable[JSON],
+    streams: PodStreams,
+    clock: Clock,
+    settings: PlaneSettings = PlaneSettings(),  # noqa: B008 - frozen
+) -> AsyncIterator[ControlPlane]:
+    """A server of these objects and of CRDs that are not among them, until the block ends. It runs no controllers."""
     for crd in definitions:
         objects.setdefault(crd_path(crd["metadata"]["name"]), crd)
-    streams = ArchivedStreams(readers, NodeLogReader(home.pods, clock))
     nodes: dict[str, PodStreams] = dict.fromkeys(_node_names(objects), streams)
+    settings = msgspec.structs.replace(settings, controllers_enabled=False)
     async with Store() as store:
         await store.commit(*(StoreWrite(path, body, 0) for path, body in sorted(objects.items())))
-        async with control_plane(store, PlaneSettings(controllers_enabled=False), clock, nodes) as plane:
+        async with control_plane(store, settings, clock, nodes) as plane:
             yield plane
 
 

@@ -1,0 +1,1 @@
+"""An append-only record of objects that changed: what a job, its pods and events were at any recorded moment."""

@@ -22,6 +22,7 @@ SUBCOMMANDS = frozenset(
         "crd",
         "crds",
         "create",
+        "dashboard",
         "delete",
         "demo",
         "describe",

@@ -49,7 +49,7 @@ test-cluster: dev ## install gangline and run jobs in a cluster with real nodes:
 test-first-minutes: dev ## play the README in fresh clones: every command, every next: line, as root and as an ordinary user
 	$(BIN)/python -m pytest -n $(WORKERS) -m first_minutes tests/e2e/test_first_minutes.py
 
-test-frameworks: dev ## train with TensorFlow, PyTorch, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
+test-frameworks: dev ## train with TensorFlow, PyTorch, transformers, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
 	hack/frameworks.sh
 	GANGLINE_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest -m frameworks tests --timeout 600
 

@@ -191,6 +191,7 @@ COMPONENT_VALUES: Mapping[str, JSON] = {
     },
     "network-policy": {"networkPolicy": {"enabled": True}},
     "secure-metrics": {"metrics": {"secure": {"enabled": True}}},
+    "progress": {"progress": {"enabled": True}},
     "install-crds": {"crds": {"byOperator": True}},
     "mpi": {"rbac": {"mpiJobs": True}},
     "mpi-v2beta1": {"mpiV2beta1": True},

@@ -86,8 +86,16 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-operator-lease" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.operator-notifications.fullname" -}}
+{{- printf "%s-operator-notifications" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-install-crds.fullname" -}}
 {{- printf "%s-operator-install-crds" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-progress.fullname" -}}
+{{- printf "%s-operator-progress" (include "gangline.fullname" .) -}}
 {{- end -}}
 
 {{- define "gangline.edit.fullname" -}}
@@ -155,6 +163,18 @@ app.kubernetes.io/component: operator
 {{- printf ":%s" (default .Chart.AppVersion .Values.image.tag) -}}
 {{- end -}}
 {{- end -}}
+
+{{- define "gangline.progress.fullname" -}}
+{{- printf "%s-progress" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.progress.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: progress
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
 
 {{- define "gangline.scheduler.selectorLabels" -}}
 {{- include "gangline.selectorLabels" . | nindent 0 }}

@@ -10,7 +10,7 @@ from gangline.api.meta import JSON
 from gangline.history.records import JobSummary, JobVerdict, LogEnd, ObjectVersion, RecordedSpan, SegmentIndex
 from gangline.history.replay import RecordedChange, SegmentReplay, deleted_job
 from gangline.history.retention import segment_paths
-from gangline.history.segments import HistoryDamaged, read_index, read_lines
+from gangline.history.segments import HistoryDamaged, read_index, read_text
 
 
 class SegmentSource(Protocol):
@@ -169,7 +169,7 @@ class HistoryReader:
 
     def _replay(self, name: str) -> SegmentReplay | None:
         try:
-            return SegmentReplay(read_lines(self._segments.read(name)), name)
+            return SegmentReplay(read_text(self._segments.read(name)), name)
         except (FileNotFoundError, HistoryDamaged):
             return None
 

@@ -1,6 +1,7 @@
 """Replays segments: lines to versions of objects. Pure."""
 
-from collections.abc import Container, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -27,7 +28,14 @@ from gangline.history.records import (
 from gangline.history.segments import decode_line, segment_start
 from gangline.history.selection import is_listed_job, job_summary, may_be_job
 
-_OBJECT, _PULSE, _START = b'["object"', b'["pulse"', b'["start"'
+# The line end before a line is part of the match, because a search for fixed characters is fast. The first line is another.
+_OBJECT_LINES = re.compile(rb'\n(\["object",[^\n]*)')
+
+
+def _change_lines(numbers: Collection[int] | None) -> re.Pattern[bytes]:
+    """Matches the lines about objects with these numbers, or about all: a Python loop over all lines would be slow."""
+    choice = rb"\d+" if numbers is None else b"|".join(b"%d" % number for number in sorted(numbers)) or rb"(?!)"
+    return re.compile(rb'\n(\["(?:state|body|patch|delete|log|why)",(?:' + choice + rb")[,\]][^\n]*)")
 
 
 class RecordedChange(msgspec.Struct, frozen=True, gc=False):
@@ -42,22 +50,21 @@ class RecordedChange(msgspec.Struct, frozen=True, gc=False):
 class SegmentReplay:
     """The lines of one segment. Objects that are not asked for are skipped without being decoded."""
 
-    def __init__(self, lines: list[bytes], name: str) -> None:
-        """Raises `HistoryDamaged`."""
-        self.start = segment_start(lines, name)
-        self._lines = lines
+    def __init__(self, text: bytes, name: str) -> None:
+        """`text` are the lines of the segment. Raises `HistoryDamaged`."""
+        self.start = segment_start(text, name)
+        self._text = text
         self.objects: dict[int, ObjectLine] = {}
-        for line in lines:
-            if line.startswith(_OBJECT):
-                item = decode_line(line)
-                assert isinstance(item, ObjectLine)
-                self.objects[item.object] = item
+        for match in _OBJECT_LINES.finditer(text):
+            item = decode_line(match[1])
+            assert isinstance(item, ObjectLine)
+            self.objects[item.object] = item
 
     @property
     def end(self) -> float:
         """The time of the last line."""
         began = self.start.began if self.start is not None else 0.0
-        for line in reversed(self._lines):
+        for line in reversed(self._text.splitlines()):
             decoded = decode_line(line)
             if isinstance(decoded, BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine | PulseLine):
                 return began + decoded.at / 1000
@@ -78,20 +85,15 @@ class SegmentReplay:
                     waiting.append(item.uid)
         return members
 
-    def changes(self, numbers: Container[int] | None = None, until: float | None = None) -> Iterator[RecordedChange]:
+    def changes(self, numbers: Collection[int] | None = None, until: float | None = None) -> Iterator[RecordedChange]:
         """The changes of these objects, or of all, up to a moment, oldest first."""
         if self.start is None:
             return
         began = self.start.began
         limit = None if until is None else round((until - began) * 1000)
-        wanted = None if numbers is None else {str(item).encode() for item in self.objects if item in numbers}
         bodies: dict[int, JSON] = {}
-        for line in self._lines:
-            if wanted is not None and line.split(b",", 2)[1] not in wanted:
-                continue
-            if line.startswith((_OBJECT, _PULSE, _START)):
-                continue
-            decoded = decode_line(line)
+        for match in _change_lines(numbers).finditer(self._text):
+            decoded = decode_line(match[1])
             if not isinstance(decoded, StateLine):
                 assert isinstance(decoded, BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine)
                 if limit is not None and decoded.at > limit:

@@ -15,7 +15,7 @@ from gangline.history.segments import (
     is_in_use,
     parse_name,
     read_index,
-    read_lines,
+    read_text,
 )
 
 
@@ -73,8 +73,8 @@ def expired_segments(closed: list[ClosedSegment], limits: HistoryLimits, now: fl
 def _close_segment(path: Path) -> float | None:
     """Close a segment that a killed process left open. Returns when it ends; None for a file that is none of ours."""
     try:
-        lines = read_lines(path.read_bytes())
-        replay = SegmentReplay(lines, path.name)
+        text = read_text(path.read_bytes())
+        replay = SegmentReplay(text, path.name)
     except HistoryDamaged:
         return None
     if replay.start is None:
@@ -82,5 +82,5 @@ def _close_segment(path: Path) -> float | None:
     index = replay.index()
     # On a full disk it stays open: it can be read all the same, only slower.
     with suppress(OSError):
-        close_segment(path, lines, index)
+        close_segment(path, text.splitlines(), index)
     return index.end

@@ -162,11 +162,11 @@ def read_index(path: Path) -> SegmentIndex | None:
     return found
 
 
-def read_lines(data: bytes) -> list[bytes]:
-    """All lines of a segment's bytes. Raises `HistoryDamaged` if they are none of a segment."""
+def read_text(data: bytes) -> bytes:
+    """The lines of a segment's bytes, all of them complete. Raises `HistoryDamaged` if they are none of a segment."""
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
-            return []
+            return b""
         raise HistoryDamaged("is no history of gangline")
     decompressor, parts, position = zlib.decompressobj(-zlib.MAX_WBITS), list[bytes](), len(MAGIC)
     while position + _FRAME.size <= len(data):
@@ -176,15 +176,20 @@ def read_lines(data: bytes) -> list[bytes]:
             break
         position += _FRAME.size + length
         parts.append(decompressor.decompress(payload))
-    return b"".join(parts).split(b"\n")[:-1]
+    return b"".join(parts)
 
 
-def segment_start(lines: list[bytes], name: str) -> SegmentStart | None:
+def read_lines(data: bytes) -> list[bytes]:
+    """The lines of a segment's bytes. Raises `HistoryDamaged` if they are none of a segment."""
+    return read_text(data).splitlines()
+
+
+def segment_start(text: bytes, name: str) -> SegmentStart | None:
     """The first line of a segment; None if there is none yet. Raises `HistoryDamaged` for another version's."""
-    if not lines:
+    if not text:
         return None
     try:
-        first = decode_line(lines[0])
+        first = decode_line(text[: text.index(b"\n")])
     except msgspec.DecodeError:
         first = None
     if not isinstance(first, SegmentStart) or first.format != FORMAT_VERSION:

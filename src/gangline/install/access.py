@@ -25,6 +25,7 @@ from gangline.install.nodes import (
     Not,
     Note,
     OneOf,
+    Text,
     Value,
     When,
 )
@@ -33,6 +34,7 @@ from gangline.install.rules import (
     METRICS_AUTH_RULES,
     METRICS_READER_RULE,
     OPERATOR_RULES,
+    PROGRESS_RULES,
     RBAC_GROUP,
     SCHEDULER_CLUSTER_RULES,
     SCHEDULER_RULES,
@@ -40,10 +42,11 @@ from gangline.install.rules import (
     Rule,
     crd_rules,
     lease_rules,
+    notification_rules,
     operator_rules,
 )
-from gangline.install.workloads import SECURE_METRICS
-from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.install.workloads import PROGRESS, SECURE_METRICS
+from gangline.operator.settings import KUBEFLOW_LEASE, NOTIFICATIONS_SUFFIX
 from gangline.scheduler.settings import LEASE_NAME
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
 from gangline.schema.crds.job_roles import job_roles
@@ -195,7 +198,15 @@ OPERATOR_ROLES: tuple[Node, ...] = (
         NAMESPACE,
         "-lease",
     ),
+    *_granted(
+        Value("notifications.config"),
+        OPERATOR,
+        _rule_nodes(notification_rules(KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX), Text((_LEASE, NOTIFICATIONS_SUFFIX))),
+        NAMESPACE,
+        "-notifications",
+    ),
     *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
+    *_granted(PROGRESS, OPERATOR, _rule_nodes(PROGRESS_RULES), None, "-progress"),
 )
 
 USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAINING_KINDS))

@@ -181,6 +181,18 @@ def lease_rules(name: str) -> tuple[Rule, ...]:
     )
 
 
+def notification_rules(name: str) -> tuple[Rule, ...]:
+    """What notifications need, for a Role in the operator's own namespace. `name` is that of their ConfigMap."""
+    return (
+        Rule(
+            why="Notifications: which were delivered. A name cannot be asked for at creation.",
+            resources=("configmaps",),
+            verbs=("create",),
+        ),
+        Rule(why="That ConfigMap alone.", resources=("configmaps",), names=(name,), verbs=("get", "patch")),
+    )
+
+
 def crd_rules(names: Sequence[str]) -> tuple[Rule, ...]:
     """What `--install-crds` needs, for a ClusterRole. `names` are those of the definitions."""
     groups, resources = ("apiextensions.k8s.io",), ("customresourcedefinitions",)
@@ -216,6 +228,16 @@ METRICS_AUTH_RULES = (
     ),
 )
 """What `--metrics-secure` needs of operator and scheduler, for a ClusterRole."""
+
+PROGRESS_RULES = (
+    Rule(
+        why="--progress-bind-address: which pod a token belongs to.",
+        groups=("authentication.k8s.io",),
+        resources=("tokenreviews",),
+        verbs=("create",),
+    ),
+)
+"""What the endpoint for progress needs of the operator, for a ClusterRole. It annotates pods, which are its own."""
 
 METRICS_READER_RULE: JSON = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 """What a scraper needs of metrics that are secure, for the ClusterRole `gangline-metrics-reader`."""

@@ -195,6 +195,33 @@ class MetricsValues(ValuesStruct, frozen=True, kw_only=True):
     prometheus_rule: Annotated[PrometheusRuleValues, _described("Alert rules.")] = PrometheusRuleValues()
 
 
+class ProgressValues(ValuesStruct, frozen=True, kw_only=True):
+    """How the operator receives the progress of trainings."""
+
+    enabled: Annotated[
+        bool,
+        _described(
+            "Receive progress on port 8082, as Kubeflow Trainer does, from pods of jobs with the annotation "
+            "training.gangline.dev/report-progress=true. The operator then asks the API server about tokens, which needs "
+            "a cluster role."
+        ),
+    ] = False
+    every_job: Annotated[
+        bool, _described("Let the pods of all jobs report, except where that annotation is false.")
+    ] = False
+    cert_secret: Annotated[
+        Name,
+        _described(
+            "Secret with tls.crt, tls.key and ca.crt for NAME-progress.NAMESPACE.svc, as cert-manager makes it; empty: "
+            "plain HTTP."
+        ),
+    ] = ""
+    log_streams: Annotated[
+        Count,
+        _described("Read the progress lines in the logs of running jobs, of so many at most; 0: read no logs for it."),
+    ] = 0
+
+
 class GrafanaDashboardValues(ValuesStruct, frozen=True, kw_only=True):
     """The Grafana board as a ConfigMap, which Grafana's sidecar loads."""
 
@@ -210,11 +237,29 @@ class NetworkPolicyValues(ValuesStruct, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool,
-        _described("Allow connections to the port of the metrics only. What the components connect to is not limited."),
+        _described(
+            "Allow connections to the ports of metrics and progress only. What the components connect to is not limited."
+        ),
     ] = False
     metrics_from: Annotated[
         tuple[JSON, ...], _described("Peers that may read the metrics, as in a NetworkPolicy's from; empty: all.")
     ] = ()
+
+
+class NotificationValues(ValuesStruct, frozen=True, kw_only=True):
+    """Who hears of the states of jobs."""
+
+    config: Annotated[
+        str,
+        _described(
+            "Routes of notifications as YAML, as in docs/notifications.md; empty: nobody is notified. It is part of the "
+            "Deployment, so write no secret into it."
+        ),
+    ] = ""
+    secret: Annotated[
+        Name,
+        _described("Secret with the files that the routes name, which is mounted at /etc/gangline/notifications."),
+    ] = ""
 
 
 OPERATOR_RESOURCES: JSON = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
@@ -366,6 +411,10 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         NetworkPolicyValues()
     )
     metrics: Annotated[MetricsValues, _described("The metrics of the components.")] = MetricsValues()
+    progress: Annotated[ProgressValues, _described("How the operator receives the progress of trainings.")] = (
+        ProgressValues()
+    )
+    notifications: Annotated[NotificationValues, _described("Who hears of the states of jobs.")] = NotificationValues()
     grafana_dashboard: Annotated[
         GrafanaDashboardValues, _described("The Grafana board as a ConfigMap, which Grafana's sidecar loads.")
     ] = GrafanaDashboardValues()

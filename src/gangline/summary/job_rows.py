@@ -24,6 +24,10 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NONE = "-"
 WAITING_STATES = ("Pending", "Created", "Restarting")
 """The states in which a job may wait for its pods."""
+MOST_METRICS = 4
+"""How many metrics a line of `get -o wide` shows."""
+MAX_SECONDS = 10 * 365 * 86400
+"""A longer time that is left is not shown."""
 UNOBSERVED_AFTER = timedelta(seconds=10)
 """A job without conditions for longer than this has no operator; a younger one may just not have been reconciled."""
 
@@ -52,7 +56,11 @@ def job_cells(job: JSON, now: datetime, *, wide: bool = False, pods: PodDetails 
         human_age(metadata.get("creationTimestamp"), now),
         job_reason(job, now, pods),
     ]
-    return [*cells, replicas_text(job), job_duration(job, now), job_phase(job), progress_text(job)] if wide else cells
+    return (
+        [*cells, replicas_text(job), job_duration(job, now), job_phase(job), progress_text(job, MOST_METRICS)]
+        if wide
+        else cells
+    )
 
 
 def needs_pods(job: JSON) -> bool:
@@ -118,8 +126,8 @@ def job_phase(job: JSON) -> str:
     return (job.get("status") or {}).get("phase") or NONE
 
 
-def progress_text(job: JSON) -> str:
-    """The last reported progress of a job: `step 120/500 loss=0.12`."""
+def progress_text(job: JSON, most_metrics: int | None = None) -> str:
+    """The last reported progress of a job: `step 120/500 loss=0.12 eta=3m`. The loss comes first."""
     progress = (job.get("status") or {}).get("progress")
     if not isinstance(progress, dict) or not is_number(progress.get("step")):
         return NONE
@@ -127,8 +135,16 @@ def progress_text(job: JSON) -> str:
     if not isinstance(metrics, dict):
         metrics = {}
     total = f"/{amount_text(progress['total'])}" if is_number(progress.get("total")) else ""
-    metric_texts = (f"{name}={amount_text(value)}" for name, value in metrics.items() if is_number(value))
-    return " ".join((f"step {amount_text(progress['step'])}{total}", *metric_texts))
+    numbers = sorted(((name, value) for name, value in metrics.items() if is_number(value)), key=_is_not_loss)
+    metric_texts = [f"{name}={amount_text(value)}" for name, value in numbers[:most_metrics]]
+    metric_texts += ["…"] if len(metric_texts) < len(numbers) else []
+    left: Any = progress.get("estimatedRemainingSeconds")
+    eta = (f"eta={human_duration(timedelta(seconds=left))}",) if is_number(left) and 0 < left < MAX_SECONDS else ()
+    return " ".join((f"step {amount_text(progress['step'])}{total}", *metric_texts, *eta))
+
+
+def _is_not_loss(metric: tuple[str, float]) -> bool:
+    return metric[0] != "loss"
 
 
 def amount_text(value: float) -> str:

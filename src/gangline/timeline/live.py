@@ -32,6 +32,8 @@ class LiveTimeline:
     def __init__(self) -> None:
         self._versions: list[TimedVersion] = []
         self._newest: dict[str, JSON | None] = {}
+        # Where the versions of events are, by their path.
+        self._event_places: dict[str, int] = {}
         self._built: TeamTimeline | None = None
         self._built_at, self._changed = 0.0, False
 
@@ -46,8 +48,15 @@ class LiveTimeline:
         if path in self._newest and self._newest[path] == trimmed:
             return
         self._newest[path] = trimmed
-        self._versions.append(TimedVersion(at, path, trimmed))
         self._changed = True
+        version = TimedVersion(at, path, trimmed)
+        if path in self._event_places:
+            # Of an event that is repeated for days only the last version counts.
+            self._versions[self._event_places[path]] = version
+            return
+        if "/events/" in path:
+            self._event_places[path] = len(self._versions)
+        self._versions.append(version)
 
     def timeline(self, now: float, *, fresh: bool = False) -> TeamTimeline:
         """The timeline as of now, built again only if something has changed.

@@ -133,6 +133,10 @@ def test_a_job_with_a_deletion_timestamp_is_terminating() -> None:
     [
         (None, "-"),
         ({"step": 120, "total": 500, "metrics": {"loss": 0.123456}}, "step 120/500 loss=0.1235"),
+        ({"step": 120, "total": 500, "estimatedRemainingSeconds": 187}, "step 120/500 eta=3m7s"),
+        ({"step": 500, "total": 500, "estimatedRemainingSeconds": 0}, "step 500/500"),
+        ({"step": 5, "estimatedRemainingSeconds": "soon"}, "step 5"),
+        ({"step": 5, "metrics": {"a": 1, "b": 2, "loss": 3}}, "step 5 loss=3 a=1 b=2"),
         ({"step": 1234567}, "step 1234567"),
         ({"step": 2.5, "metrics": {"epoch": 3.0, "lr": 1e-5}}, "step 2.5 epoch=3 lr=1e-05"),
         ({"step": "many"}, "-"),

@@ -11,7 +11,14 @@ import msgspec
 
 from gangline.api.codec.codec import to_json
 from gangline.api.core import Event, Pod
-from gangline.api.kubeflow.training import JOB_NAME, ConditionType, JobKind, TrainingJob
+from gangline.api.kubeflow.training import (
+    JOB_NAME,
+    PROGRESS_ANNOTATION,
+    PROGRESS_TIME_ANNOTATION,
+    ConditionType,
+    JobKind,
+    TrainingJob,
+)
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
@@ -88,6 +95,8 @@ class Follower:
         self._job_seconds = 0.0
         self._warned_events: set[tuple[str, str, str]] = set()
         self._warned_problems: set[str] = set()
+        # Replicas that print their progress: what the operator writes about them comes later than the lines.
+        self._printing_replicas: set[str] = set()
         self.view = JobView()
 
     async def watch(self, job: TrainingJob) -> RunOutcome:
@@ -272,6 +281,19 @@ class Follower:
         if delta.after is not None and delta.after.status.phase != before:
             self._read_logs()
             self._screen.show_phase(self.view.ranked_name(self._kind, replica), delta.after.status.phase)
+        self._read_report(replica, delta)
+
+    def _read_report(self, replica: str, delta: Delta[Pod]) -> None:
+        """Take the progress that a program has reported to the operator; printed progress is in the log."""
+        if delta.after is None or replica in self._printing_replicas:
+            return
+        before = delta.before.metadata.annotations if delta.before is not None else {}
+        after = delta.after.metadata.annotations
+        if after.get(PROGRESS_TIME_ANNOTATION) == before.get(PROGRESS_TIME_ANNOTATION):
+            return
+        progress = parse_progress(after.get(PROGRESS_ANNOTATION, ""))
+        if progress is not None:
+            self._on_progress(replica, progress)
 
     def _on_event(self, delta: Delta[Event]) -> None:
         """Show a warning event of the job or one of its pods, once however often it is repeated."""
@@ -301,6 +323,7 @@ class Follower:
             if progress is None:
                 self._screen.show_log(replica, line.text)
             else:
+                self._printing_replicas.add(replica)
                 self._on_progress(replica, progress)
 
     async def _read_bars(self) -> None:

@@ -209,7 +209,7 @@ class JobView:
                     replica,
                     self.pods.get(replica),
                     self.histories.get(replica, RestartHistory()),
-                    self.progress.get(replica),
+                    self._progress_of(replica),
                     self._failed_recently(replica, seconds),
                     self.usage.get(replica),
                     self.ranked_name(kind, replica),
@@ -223,6 +223,13 @@ class JobView:
             timeline,
             self.reports,
         )
+
+    def _progress_of(self, replica: str) -> Progress | None:
+        """The last report of a replica, with the time that is left as the operator estimates it, if it does not say so."""
+        progress, status = self.progress.get(replica), self.job.status.progress if self.job is not None else None
+        if progress is None or progress.remaining_seconds is not None or status is None or status.replica != replica:
+            return progress
+        return progress._replace(remaining_seconds=status.estimated_remaining_seconds)
 
     def _failed_recently(self, replica: str, now: float) -> bool:
         """Counted from the first redraw that shows it: if redraws stalled, the failure is still shown."""

@@ -24,9 +24,11 @@ class MomentCommand(CliCommand):
     """A command whose first argument may be a time ago, such as `-15m`: that is no option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ago = next((at for at, word in enumerate(args) if re.match(r"-\d", word)), None)
-        if ago is not None and "--" not in args[:ago]:
-            args = [*args[:ago], "--", *args[ago:]]
+        first = 0
+        while first < len(args) and args[first].startswith("--") and args[first] != "--":
+            first += 2 if args[first] == "--history" else 1
+        if first < len(args) and re.match(r"-\d", args[first]):
+            args = [*args[:first], "--", *args[first:]]
         return super().parse_args(ctx, args)
 
 

@@ -173,7 +173,12 @@ def _last_report(pod: JSON) -> str:
     report = parse_progress((pod["metadata"].get("annotations") or {}).get(job_rows.PROGRESS_ANNOTATION, ""))
     if report is None:
         return ""
-    progress = {"step": report.step, "total": report.total, "metrics": dict(report.metrics)}
+    progress = {
+        "step": report.step,
+        "total": report.total,
+        "metrics": dict(report.metrics),
+        "estimatedRemainingSeconds": report.remaining_seconds,
+    }
     return job_rows.progress_text({"status": {"progress": progress}})
 
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -169,7 +169,8 @@ def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTa
 
     def with_flags(texts: Iterable[str]) -> tuple[str, ...]:
         if target.archive is not None:
-            return tuple(_in_this_folder(text) for text in texts if not _KUBECTL_COMMAND.search(text))
+            shown = [_in_this_folder(text) for text in texts if not _KUBECTL_COMMAND.search(text)]
+            return tuple(at_moment(text, target.past.moment) for text in shown) if target.past else tuple(shown)
         if on_this_machine:
             texts = [_as_gangline_command(text) for text in texts]
         # Functions, because a replacement text would interpret backslashes in a path.
@@ -183,6 +184,12 @@ def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTa
 
     causes = tuple(msgspec.structs.replace(cause, next=with_flags(cause.next)) for cause in report.causes)
     return msgspec.structs.replace(report, causes=causes, next=with_flags(report.next), notes=with_flags(report.notes))
+
+
+def at_moment(text: str, moment: datetime) -> str:
+    """The text with its commands that read showing the same moment."""
+    time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return re.sub(r"\bgangline (?=(?:describe|events|get|logs|why) )", f"gangline at {time} ", text)
 
 
 def _as_gangline_command(text: str) -> str:

@@ -32,12 +32,12 @@ def metric_curve_lines(
         return []
     log = prefers_log([point.value for point in values])
     columns = max(10, min(CURVE_WIDTH, width - LABEL_WIDTH))
-    lines = curve_lines(values, columns, marks=_axis_marks(points, marks), log=log)
+    lines = curve_lines(values, columns, marks=axis_marks(points, marks), log=log)
     axis = f"{name} from step {values[0].step:g} to {values[-1].step:g}{', logarithmic' if log else ''}"
     return [*((Span(line),) for line in lines), (Span(axis, "dim"),)]
 
 
-def _axis_marks(points: ReplicaPoints, marks: Iterable[TimelineMark]) -> list[AxisMark]:
+def axis_marks(points: ReplicaPoints, marks: Iterable[TimelineMark]) -> list[AxisMark]:
     """Each mark at the last step that its replica reported before it."""
     placed = []
     for mark in marks:
@@ -45,5 +45,6 @@ def _axis_marks(points: ReplicaPoints, marks: Iterable[TimelineMark]) -> list[Ax
         own = points.get(mark.row) if mark.row is not None else [point for one in points.values() for point in one]
         before = [point.step for point in own or () if point.at <= mark.at]
         if before and mark.kind not in NOT_ON_CURVES:
-            placed.append(AxisMark(max(before) if mark.row is None else before[-1], mark.kind))
+            text = ": ".join(part for part in (mark.row, mark.text or mark.kind) if part)
+            placed.append(AxisMark(max(before) if mark.row is None else before[-1], mark.kind, text))
     return placed

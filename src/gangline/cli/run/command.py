@@ -15,7 +15,8 @@ from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
+from gangline.cli.flags.notify_options import notify_option
+from gangline.cli.flags.run_options import kind_option, nproc_option, progress_option, runs_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest, Shipping
 from gangline.cli.run.run import run_request
@@ -74,6 +75,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     is_flag=True,
     help="Start every job as a gang: all of its pods or none. Without it, only a job with a schedulingPolicy is a gang.",
 )
+@notify_option
 @click.option(
     "-o",
     "--output",
@@ -99,6 +101,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     help="The storage class of the claim that a large folder is shipped in.",
 )
 @dashboard_options
+@progress_option
 @node_options
 @server_options
 def run(
@@ -109,6 +112,7 @@ def run(
     runs: Path,
     curves: tuple[str, ...],
     gang: bool,
+    notify: tuple[str, ...],
     output: str | None,
     server: ServerOptions,
     **options: Any,
@@ -124,6 +128,7 @@ def run(
     gangline run job.yaml --set spec.runPolicy.backoffLimit=2
     gangline run a.yaml b.yaml                       both at once, on one screen
     gangline run job.yaml --capacity cpu=4 --gang    starts when all of it fits
+    gangline run job.yaml --notify https://example.org/hook
     kustomize build . | gangline run -               from standard input
     gangline run --context prod --image IMAGE --nproc 4 -- python train.py
     gangline run --context prod job.yaml
@@ -143,11 +148,18 @@ def run(
     if timeout is not None and timeout <= timedelta():
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
+    progress_endpoint: bool = options.pop("progress_endpoint")
     check_server_flags(server, node, gang=gang)
     if server.context is not None and (dashboard.open_dashboard or dashboard.dashboard_port):
         option = "--open" if dashboard.open_dashboard else "--dashboard-port"
         raise InputError(
             f"{option}: is about a run on this machine; for the cluster: gangline dashboard --context {server.context}"
+        )
+    if server.context and not progress_endpoint:
+        raise InputError("--no-progress-endpoint: is about a run on this machine; leave it out with --context")
+    if notify and server.context:
+        raise InputError(
+            "--notify: is about a run on this machine; in a cluster its operator notifies, if it is set up"
         )
     if shipping.dry_run and not server.context:
         raise InputError("--dry-run: lists what is shipped to a cluster, and on this machine nothing is; add --context")
@@ -159,10 +171,12 @@ def run(
         runs=runs if keep else None,
         output=output or "",
         curves=curves,
+        notify=notify,
         node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
         server=server,
         shipping=shipping,
         dashboard=dashboard if dashboard.dashboard else None,
+        progress_endpoint=progress_endpoint,
     )
     return run_request(request)
 

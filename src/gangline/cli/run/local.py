@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -27,6 +27,7 @@ from gangline.cli.dashboard.local import local_dashboard, open_in_browser
 from gangline.cli.errors import discard_stdout, single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
 from gangline.cli.flags.dashboard_options import DashboardOptions
+from gangline.cli.flags.notify_options import notification_settings
 from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
 from gangline.cli.follow.life_signs import HangWatch
 from gangline.cli.follow.log_sources import FileLogSource
@@ -66,9 +67,12 @@ from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
-from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+from gangline.operator.settings import local_settings
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.wording import name_list
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
 
 QUIET_STOP_SECONDS = 2.0
 """How long processes may take to end after the run before the screen says what it waits for."""
@@ -84,6 +88,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     node = node_settings(**request.node._asdict())
     warnings = [*hidden_modules(request.source.command), *check_jobs(jobs, node, gang=request.gang)]
     check_images(jobs, node)
+    notifications = notification_settings(request.notify)
     folders = prepare_run_folders(request, jobs)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -98,6 +103,8 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
         request.hung_after,
         folders,
         request.dashboard,
+        request.progress_endpoint,
+        notifications,
     )
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
@@ -158,6 +165,10 @@ class RunPlan(NamedTuple):
     kept_folders: Mapping[str, RunFolder] = {}
     # None: without a dashboard.
     dashboard: DashboardOptions | None = None
+    # Whether programs may report progress to the plane.
+    progress_endpoint: bool = True
+    # Who hears of the states of the jobs; None: nobody.
+    notifications: "NotificationSettings | None" = None
 
 
 async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
@@ -179,10 +190,17 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         settings = LocalSettings(folder=folder, logs=state, plane=temporary_plane(), node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
-            LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.scheme for job in jobs})
+            local_settings(gang=plan.gang, progress=plan.progress_endpoint),
+            kinds=tuple({job.kind.scheme for job in jobs}),
         )
+
+        def report_undelivered(text: str) -> None:
+            screen.say((Span(f"warning: {text}", "yellow"),))
+
         async with (
-            embedded_plane(settings, clock, operator) as plane,
+            embedded_plane(
+                settings, clock, operator, notifications=plan.notifications, report_undelivered=report_undelivered
+            ) as plane,
             background_tasks(recorder.start(plane.store)),
             AsyncExitStack() as opened,
         ):

@@ -57,6 +57,8 @@ class RunRequest(NamedTuple):
     output: str = ""
     # The metrics whose curves are drawn at the end.
     curves: tuple[str, ...] = ()
+    # The `--notify` options.
+    notify: tuple[str, ...] = ()
     # Commands, printed at the end after "next: ".
     next_steps: tuple[str, ...] = ()
     node: NodeOptions = NodeOptions()
@@ -67,6 +69,8 @@ class RunRequest(NamedTuple):
     shipping: Shipping = Shipping()
     # None: without a dashboard.
     dashboard: DashboardOptions | None = None
+    # Whether programs may report progress to the plane of the run.
+    progress_endpoint: bool = True
 
 
 class RunJob(NamedTuple):

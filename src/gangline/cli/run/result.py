@@ -20,6 +20,7 @@ from gangline.cli.connect.server import archive_flags
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
+from gangline.cli.output.curve import AxisMark
 from gangline.cli.output.text import Span, StyledLine
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.request import RunJob, RunRequest
@@ -99,7 +100,7 @@ def _result_lines(request: RunRequest, result: JobResult, folder: RunFolder | No
     lines += _curve_lines(request.curves, outcome)
     if folder is not None:
         folder.write_job(result.body)
-        picture = folder.write_curve(outcome.curves, outcome.metric)
+        picture = folder.write_curve(outcome.curves, outcome.metric, _curve_marks(outcome))
         chart = folder.write_timeline(outcome.timeline) if outcome.timeline is not None else None
         pictures = {"curve": picture, "timeline": chart}
         text = "".join(f"{what}: {file}   " for what, file in pictures.items() if file is not None)
@@ -108,6 +109,13 @@ def _result_lines(request: RunRequest, result: JobResult, folder: RunFolder | No
     if result.artifacts is not None and any(result.artifacts.glob("*")):
         lines.append((Span(f"artefacts: {result.artifacts}/", "dim"),))
     return lines
+
+
+def _curve_marks(outcome: RunOutcome) -> list[AxisMark]:
+    """Failures and restarts, at the steps at which they happened."""
+    from gangline.cli.output.metric_curve import axis_marks
+
+    return axis_marks(outcome.reports, outcome.timeline.marks) if outcome.timeline is not None else []
 
 
 def _curve_lines(names: Sequence[str], outcome: RunOutcome) -> list[StyledLine]:

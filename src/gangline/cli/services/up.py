@@ -26,6 +26,8 @@ from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.history_options import HistoryOptions, history_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.notify_options import notification_settings, notify_option
+from gangline.cli.flags.run_options import progress_option
 from gangline.cli.services.up_request import UpRequest
 from gangline.dashboard.links import read_address
 from gangline.local.paths import home_folder
@@ -90,11 +92,13 @@ folder_option = click.option(
     show_default=True,
     help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
 )
+@progress_option
 @access_options
 @audit_options
 @backup_options
 @dashboard_options
 @history_options
+@notify_option
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(
     folder: Path | None,
@@ -104,6 +108,8 @@ def up(
     scheduler: str,
     gang: bool,
     authorization: str,
+    progress_endpoint: bool,
+    notify: tuple[str, ...],
     detach: bool,
     **others: Any,
 ) -> int:
@@ -114,6 +120,7 @@ def up(
       gangline up --detach                         in the background
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
+      gangline up --detach --notify routes.yaml    tells others of jobs
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
     All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not
@@ -142,6 +149,8 @@ def up(
         backups,
         history,
         dashboard,
+        progress_endpoint,
+        notify,
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -167,11 +176,11 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.local.history import StoreRecording
     from gangline.local.home import PlaneHome
     from gangline.operator.assembly import embedded_plane
-    from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+    from gangline.operator.settings import local_settings
     from gangline.why.verdicts import verdict_maker
 
     home, clock = PlaneHome(folder), SystemClock()
-    local = request.local_settings(home)
+    local, notifications = request.local_settings(home), notification_settings(request.notify)
     stop, periodic = asyncio.Event(), None
     limits = request.history.limits()
     recording = StoreRecording(home.history, home.pods, clock, limits=limits) if limits is not None else None
@@ -180,8 +189,9 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
+        operator = local_settings(gang=request.gang, progress=request.progress_endpoint)
         async with (
-            embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster,
+            embedded_plane(local, clock, operator, notifications=notifications) as cluster,
             AsyncExitStack() as opened,
         ):
             if recording is not None:

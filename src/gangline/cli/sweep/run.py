@@ -67,6 +67,7 @@ from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
 from gangline.progress.line import Progress
+from gangline.timeline.curves import prefers_log
 from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose
 
@@ -352,4 +353,6 @@ def _best_curve(board: Leaderboard, runner: SweepRunner) -> list[str]:
         return []
     label = trial_label(best, parameter_labels(board.rows))
     title = f"{board.objective.metric} of trial {best.number}, the best: {label}"
-    return ["", *curve_lines(runner.curves[best.number]), title, ""]
+    points = runner.curves[best.number]
+    log = prefers_log([point.value for point in points])
+    return ["", *curve_lines(points, log=log), title, ""]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gangline.api.kubeflow.kinds import PYTORCHJOB, TFJOB, ElasticPolicy, PyTorchJob
+from gangline.api.kubeflow.training import JobProgress
 from gangline.cli.follow.job_view import MAX_CURVE_POINTS, TAIL_LINES, JobView
 from gangline.cli.follow.screen import PlainScreen, RepeatCollapser, choose_screen
 from gangline.cli.follow.view import job_lines, replica_line
@@ -218,3 +219,20 @@ def test_a_terminal_that_cannot_draw_gets_plain_lines(monkeypatch: pytest.Monkey
 )
 def test_colours_are_the_only_escape_sequences_that_are_kept(line: str, coloured: bool, shown: str) -> None:
     assert printable_text(line, coloured=coloured) == shown
+
+
+def test_the_estimate_of_the_operator_is_shown_where_the_program_makes_none() -> None:
+    view = JobView()
+    job = make_job(TFJOB, "linear", worker=2)
+    progress = JobProgress(step=5, total=10, estimated_remaining_seconds=90, replica="worker-0")
+    view.job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, progress=progress))
+    view.add_progress("worker-0", Progress(6, 10), 0.0)
+    view.add_progress("worker-1", Progress(6, 10), 0.0)
+
+    def remaining() -> list[float | None]:
+        frame = view.frame(TFJOB, "linear", 0)
+        return [replica.progress.remaining_seconds for replica in frame.replicas if replica.progress is not None]
+
+    assert remaining() == [90, None]
+    view.add_progress("worker-0", Progress(7, 10, {}, 30), 1.0)
+    assert remaining() == [30, None]

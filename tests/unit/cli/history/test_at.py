@@ -1,12 +1,14 @@
 """`gangline at` and `gangline get --history` on a history that was written before."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from gangline.api.meta import JSON
+from gangline.cli.jobs.why import at_moment
 from gangline.cli.main import run
 from gangline.history.records import LogLine
 from gangline.history.writer import HistoryWriter
@@ -110,6 +112,21 @@ def test_a_log_is_shown_as_far_as_it_was_printed(command: Command) -> None:
 def test_a_moment_without_a_record_shows_the_last_one_before(command: Command) -> None:
     done = command("at", "2025-11-18T00:00:00Z", "get", "jobs", "-o", "name")
     assert "nothing was recorded at 2025-11-18 00:00:00; this is the state at 2025-11-17 17:21:00" in done.err
+
+
+def test_a_time_ago_is_no_option_and_options_of_the_command_stay_its_own(command: Command) -> None:
+    done = command("at", "-2h", "get", "jobs", "-o", "name")
+    assert "nothing was recorded" in done.err
+    assert (
+        command("at", PAST_JOB, "get", "jobs", "-o", "name", "--sort-by", "-1").out == "pytorchjob.kubeflow.org/bert\n"
+    )
+    assert command("at", "--history", "nowhere", "-2h", "get").err.startswith("error: nowhere: has no history")
+
+
+def test_why_points_at_commands_of_the_same_moment() -> None:
+    moment = datetime(2026, 11, 18, 14, 2, 3, 500_000, tzinfo=UTC)
+    text = at_moment("read it: gangline logs bert; then gangline restart bert", moment)
+    assert text == "read it: gangline at 2026-11-18T14:02:03.500Z logs bert; then gangline restart bert"
 
 
 def test_nothing_can_be_changed(command: Command) -> None:

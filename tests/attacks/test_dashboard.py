@@ -13,6 +13,7 @@ from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.dashboard.links import DashboardAddress
 from gangline.dashboard.live.feed import MAX_WAITING_BYTES
+from gangline.dashboard.live.viewer import MAX_VIEWS
 from gangline.dashboard.settings import DashboardLimits, DashboardSettings, LoginMethod
 from gangline.dashboard.web.guard import SECURITY_HEADERS
 from gangline.kube.client import Client
@@ -253,6 +254,18 @@ async def test_too_many_pages_are_refused_in_words(tmp_path: Path) -> None:
         await anext(events)
         status, answer = await browser.call("GET", "/api/stream?view=board")
         assert (status, answer["error"]["message"]) == (503, "too many pages are open; close some")
+
+
+async def test_one_viewer_has_no_endless_number_of_views(tmp_path: Path) -> None:
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        async with asyncio.TaskGroup() as group:
+            calls = [
+                group.create_task(browser.call("GET", f"/api/jobs?namespace=n{number}"))
+                for number in range(MAX_VIEWS + 20)
+            ]
+        refused = [answer for status, answer in map(asyncio.Task.result, calls) if status == 503]
+        assert 0 < len(refused) <= 20
+        assert "at once; wait some seconds" in refused[0]["error"]["message"]
 
 
 async def test_sessions_are_bounded(tmp_path: Path) -> None:

@@ -150,6 +150,11 @@ def run(
     hung_after: timedelta = options.pop("hung_after")
     progress_endpoint: bool = options.pop("progress_endpoint")
     check_server_flags(server, node, gang=gang)
+    if server.context is not None and (dashboard.open_dashboard or dashboard.dashboard_port):
+        option = "--open" if dashboard.open_dashboard else "--dashboard-port"
+        raise InputError(
+            f"{option}: is about a run on this machine; for the cluster: gangline dashboard --context {server.context}"
+        )
     if server.context and not progress_endpoint:
         raise InputError("--no-progress-endpoint: is about a run on this machine; leave it out with --context")
     if notify and server.context:

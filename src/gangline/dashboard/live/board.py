@@ -93,6 +93,8 @@ class BoardFeed(Feed):
         self._places: Mapping[Key, int] = {}
         self._refused: list[Refusal] = []
         self._refused_changed = False
+        # The uids of jobs without a condition that were looked at again, or will be.
+        self._unobserved: set[str] = set()
         self._ended_trials: dict[str, tuple[TrialNote, JobRow]] = {}
 
     def watch_problem(self) -> str:
@@ -244,7 +246,9 @@ class BoardFeed(Feed):
             identity = job_id(plural, key.namespace, key.name)
             body = self._jobs[plural].cache.get(key)
             if body is None:
-                if self._rows.pop(identity, None) is not None:
+                row = self._rows.pop(identity, None)
+                if row is not None:
+                    self._unobserved.discard(row.uid)
                     remove.append(identity)
                 continue
             row = self._row(self._kinds[plural], key, body, now)
@@ -256,12 +260,15 @@ class BoardFeed(Feed):
     def _row(self, kind: Resource[JSON], key: Key, body: JSON, now: datetime) -> JobRow:
         group = self._groups.cache.get(key) if self._groups is not None else None
         if not conditions(body):
-            self._look_again(kind.plural, key)
+            self._look_again(kind.plural, key, body["metadata"].get("uid", ""))
         details = self._details(kind, key, body, group)
         return job_row(kind, body, now, pods=details, gang_phase=gang_phase(group), place=self._places.get(key))
 
-    def _look_again(self, plural: str, key: Key) -> None:
-        """A job that no operator has seen yet: its reason changes with time."""
+    def _look_again(self, plural: str, key: Key, uid: str) -> None:
+        """A job that no operator has seen yet: its reason changes with time, once."""
+        if uid in self._unobserved:
+            return
+        self._unobserved.add(uid)
 
         def check() -> None:
             self._dirty[plural, key] = None

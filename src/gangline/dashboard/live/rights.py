@@ -98,6 +98,8 @@ class ViewerRights:
         """
         if namespace:
             self._known_namespaces[namespace] = None
+            if len(self._known_namespaces) > MAX_NAMESPACES:
+                del self._known_namespaces[next(iter(self._known_namespaces))]
         if not await self._remember(resource.name, lambda: self._ask_served(resource)):
             return ReadScope(everywhere=False)
         if await self.may(Access("list", resource, namespace)):

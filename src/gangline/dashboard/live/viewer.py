@@ -35,6 +35,14 @@ FEED_LINGER = timedelta(seconds=5)
 """How long a feed goes on after its last connection: a page that is loaded again continues with it."""
 
 
+MAX_VIEWS = 64
+"""The most views of one viewer that run at the same time: each has watches of its own."""
+
+
+class TooManyViews(GanglineError):
+    """A viewer asks for more views at once than are served."""
+
+
 class _RunningFeed:
     def __init__(self, feed: Feed, group: asyncio.TaskGroup) -> None:
         self.feed = feed
@@ -126,6 +134,8 @@ class Viewer:
     async def _join(self, name: tuple[str, ...], make: Callable[[], Feed]) -> AsyncIterator[Feed]:
         running = self._feeds.get(name)
         if running is None or running.feed.is_over:
+            if len(self._running) >= MAX_VIEWS:
+                raise TooManyViews(f"more than {MAX_VIEWS} views at once; wait some seconds")
             running = self._feeds[name] = _RunningFeed(make(), self._group)
             self._running.add(running)
         running.users += 1

@@ -16,6 +16,7 @@ from gangline.api.denied_access import denied_access, grant_commands
 from gangline.apiserver.serving.hosts import AllowedHosts
 from gangline.base.errors import GanglineError, InputError
 from gangline.dashboard.live.rights import AccessRefused
+from gangline.dashboard.live.viewer import TooManyViews
 from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.kube.errors import ApiError, Forbidden, KubeError
 
@@ -139,6 +140,8 @@ def error_view(error: GanglineError, login: str = "") -> ErrorView:
     text = " ".join(str(error).split())
     if isinstance(error, Refused):
         return ErrorView(code=error.code, message=text, login=login)
+    if isinstance(error, TooManyViews):
+        return ErrorView(code=503, message=text)
     if isinstance(error, AccessRefused):
         refusal = error.refusal
         return ErrorView(code=403, message=text, resource=refusal.resource, namespace=refusal.namespace)

@@ -128,6 +128,12 @@ async def test_links_cannot_be_guessed_repeated_or_used_after_their_end(tmp_path
             assert await other.open(good) == 403
 
 
+async def test_a_link_begins_nothing_where_viewers_log_in_with_tokens(tmp_path: Path) -> None:
+    async with dashboard_plane(tmp_path, login=LoginMethod.TOKEN) as plane, plane.browser() as browser:
+        await browser.open(plane.new_link())
+        assert (await browser.call("GET", "/api/session"))[0] == 401
+
+
 async def test_hostile_content_is_data_everywhere(tmp_path: Path) -> None:
     async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
         program = f"print({HOSTILE!r}); raise SystemExit(1)"

@@ -12,6 +12,7 @@ import yaml
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import background_tasks
+from gangline.cli.dashboard.recording import record_cluster
 from gangline.cli.dashboard.tools import dashboard_tools
 from gangline.history.reader import HistoryReader
 from gangline.local.history import StoreRecording
@@ -211,3 +212,18 @@ async def _eventually(browser: Browser, path: str, holds: Callable[[Any], object
         return body if holds(body) else None
 
     return await wait_until(answer)
+
+
+async def test_a_recorded_cluster_keeps_its_deleted_jobs(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    async with (
+        dashboard_plane(tmp_path, history=history) as plane,
+        plane.logged_in() as browser,
+        background_tasks(record_cluster(plane.connection, history, SystemClock())),
+    ):
+        await wait_until(lambda: HistoryReader(history).spans())
+        await plane.client.create(PYTORCHJOBS, job_body("bert", SLEEP, workers=0), namespace="default")
+        await _until_state(browser, "Running")
+        await plane.client.delete(PYTORCHJOBS, Key("default", "bert"))
+        detail = await _eventually(browser, PATH, lambda answer: answer.get("recorded"))
+        assert (detail["deleted"], detail["row"]["name"]) == (True, "bert")

@@ -173,6 +173,10 @@ app.kubernetes.io/component: dashboard
 {{- end }}
 {{- end }}
 
+{{- define "gangline.dashboard-history.fullname" -}}
+{{- printf "%s-dashboard-history" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.dashboard.selectorLabels" -}}
 {{- include "gangline.selectorLabels" . | nindent 0 }}
 app.kubernetes.io/component: dashboard

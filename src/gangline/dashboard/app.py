@@ -118,7 +118,7 @@ class Dashboard:
         if request.path.startswith("/api/"):
             raise Refused(404, f"{request.path}: no such endpoint")
         key = request.query.get("key")
-        if key is None:
+        if key is None or self.settings.login is not LoginMethod.LINK:
             return self._pages.response(request)
         cookie = self.viewers.sessions.redeem(key)
         if (

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.install.naming import (
+    DASHBOARD,
     NAMESPACE,
     OPERATOR,
     SCHEDULER,
@@ -28,6 +29,7 @@ from gangline.install.nodes import (
     When,
 )
 from gangline.install.rules import (
+    HISTORY_RULES,
     METRICS_AUTH_RULES,
     METRICS_READER_RULE,
     OPERATOR_RULES,
@@ -106,7 +108,9 @@ def _binding(component: str, name: Node, namespace: Node | None) -> Node:
 
 
 def _subject(component: str) -> Node:
-    return {"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}
+    # The dashboard's account has no other name.
+    name = full_name(component) if component == DASHBOARD else account_name(component)
+    return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
 
 
 def _granted(
@@ -238,3 +242,17 @@ SCHEDULER_ROLES: tuple[Node, ...] = (
         "-lease",
     ),
 )
+
+_WITH_HISTORY = Both(Value("dashboard.enabled"), Value("dashboard.history.enabled"))
+DASHBOARD_ROLES: tuple[Node, ...] = (
+    When(
+        _WITH_HISTORY,
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": metadata(DASHBOARD, full_name(DASHBOARD)),
+        },
+    ),
+    *_granted(_WITH_HISTORY, DASHBOARD, _rule_nodes(HISTORY_RULES), None),
+)
+"""For the recorder of the dashboard alone: what viewers see is read with their own tokens."""

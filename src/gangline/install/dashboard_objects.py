@@ -1,11 +1,18 @@
-"""The dashboard in a cluster: a Deployment and a Service. No role: it uses the tokens of those who look."""
+"""The dashboard in a cluster: a Deployment and a Service. No role: it uses the tokens of those who look.
+
+With a history it has a volume, and an account that reads what is recorded.
+"""
 
 from gangline.install.naming import DASHBOARD, full_name, labels, metadata, selector
-from gangline.install.nodes import ForEach, Item, Node, Spread, Text, Value, When
+from gangline.install.nodes import Both, Either, Extended, ForEach, Item, Node, Not, Note, Spread, Text, Value, When
 from gangline.install.workloads import IMAGE
 
 DASHBOARD_PORT = 8080
 _ROOT_CA_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+_HISTORY_FOLDER = "/var/lib/gangline/history"
+_HISTORY = Value("dashboard.history.enabled")
 
 
 def _value(name: str) -> Value:
@@ -28,6 +35,8 @@ _CONTAINER: Node = {
         f"--port={DASHBOARD_PORT}",
         Text(("--allow-host=", full_name(DASHBOARD))),
         ForEach(_value("hosts"), (Text(("--allow-host=", Item())),)),
+        When(_HISTORY, f"--history={_HISTORY_FOLDER}"),
+        When(_HISTORY, "--record"),
         Spread(_value("extraArgs")),
     ],
     "ports": [{"name": "http", "containerPort": DASHBOARD_PORT}],
@@ -35,7 +44,10 @@ _CONTAINER: Node = {
     "readinessProbe": _PROBE,
     "resources": _value("resources"),
     "securityContext": Value("securityContext"),
-    "volumeMounts": [{"name": "cluster-ca", "mountPath": _ROOT_CA_FOLDER, "readOnly": True}],
+    "volumeMounts": [
+        When(Not(_HISTORY), {"name": "cluster-ca", "mountPath": _ROOT_CA_FOLDER, "readOnly": True}),
+        When(_HISTORY, {"name": "history", "mountPath": _HISTORY_FOLDER}),
+    ],
 }
 _DEPLOYMENT: Node = {
     "apiVersion": "apps/v1",
@@ -43,6 +55,7 @@ _DEPLOYMENT: Node = {
     "metadata": metadata(DASHBOARD, full_name(DASHBOARD)),
     "spec": {
         "replicas": 1,
+        "strategy": When(_HISTORY, Note("Two pods cannot write one history.", {"type": "Recreate"})),
         "selector": {"matchLabels": selector(DASHBOARD)},
         "template": {
             "metadata": {
@@ -50,20 +63,28 @@ _DEPLOYMENT: Node = {
                 "annotations": _optional(_value("podAnnotations")),
             },
             "spec": {
-                "automountServiceAccountToken": False,
+                "serviceAccountName": When(_HISTORY, full_name(DASHBOARD)),
+                "automountServiceAccountToken": Either(_HISTORY, node=True, otherwise=False),
                 "imagePullSecrets": When(
                     Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))]
                 ),
-                "securityContext": Value("podSecurityContext"),
+                "securityContext": Extended(({"fsGroup": When(_HISTORY, 65532)},), (Value("podSecurityContext"),)),
                 "nodeSelector": _optional(_value("nodeSelector")),
                 "affinity": _optional(_value("affinity")),
                 "tolerations": _optional(_value("tolerations")),
                 "containers": [_CONTAINER],
                 "volumes": [
-                    {
-                        "name": "cluster-ca",
-                        "configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]},
-                    }
+                    When(
+                        Not(_HISTORY),
+                        {
+                            "name": "cluster-ca",
+                            "configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]},
+                        },
+                    ),
+                    When(
+                        _HISTORY,
+                        {"name": "history", "persistentVolumeClaim": {"claimName": full_name("dashboard-history")}},
+                    ),
                 ],
             },
         },
@@ -79,7 +100,19 @@ _SERVICE: Node = {
     },
 }
 
+_CLAIM: Node = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": metadata(DASHBOARD, full_name("dashboard-history")),
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": _optional(_value("history.storageClassName")),
+        "resources": {"requests": {"storage": _value("history.size")}},
+    },
+}
+
 DASHBOARD_OBJECTS: tuple[Node, ...] = (
+    When(Both(Value("dashboard.enabled"), _HISTORY), _CLAIM),
     When(Value("dashboard.enabled"), _SERVICE),
     When(Value("dashboard.enabled"), _DEPLOYMENT),
 )

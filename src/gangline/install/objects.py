@@ -6,6 +6,7 @@ from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON
 from gangline.install.access import (
     ACCOUNT_OBJECTS,
+    DASHBOARD_ROLES,
     METRICS_ROLES,
     NAMESPACE_OBJECT,
     OPERATOR_ROLES,
@@ -45,6 +46,10 @@ REQUIREMENTS: tuple[Required, ...] = (
         Not(Both(Value("metrics.secure.enabled"), Value("metrics.podMonitor.enabled"))),
         "metrics.podMonitor has no token to show with metrics.secure: use metrics.serviceMonitor",
     ),
+    Required(
+        Not(Both(Value("dashboard.history.enabled"), Value("watchNamespaces"))),
+        "dashboard.history reads the whole cluster: leave it out with watchNamespaces",
+    ),
 )
 """What the types of the values cannot say."""
 
@@ -58,6 +63,7 @@ OBJECT_FILES: Mapping[str, tuple[Node, ...]] = {
     "network-policy": (NETWORK_POLICY,),
     "operator": OPERATOR_OBJECTS,
     "scheduler": SCHEDULER_OBJECTS,
+    "dashboard-rbac": DASHBOARD_ROLES,
     "dashboard": DASHBOARD_OBJECTS,
     "monitoring": MONITORING_OBJECTS,
     "extra-objects": (Spread(Value("extraObjects")),),

@@ -221,6 +221,31 @@ METRICS_READER_RULE: JSON = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 """What a scraper needs of metrics that are secure, for the ClusterRole `gangline-metrics-reader`."""
 
 
+HISTORY_RULES = (
+    Rule(
+        why="What is recorded of jobs and of what belongs to them; and what explains why a job waits.",
+        resources=("pods", "services", "events", "nodes", "namespaces", "persistentvolumeclaims"),
+        verbs=READ,
+    ),
+    Rule(why="The ends of logs.", resources=("pods/log",), verbs=("get",)),
+    Rule(why="Jobs of all kinds.", groups=("kubeflow.org",), resources=("*",), verbs=READ),
+    Rule(
+        why="Jobs of others that why explains.",
+        groups=("batch", "batch.volcano.sh", "jobset.x-k8s.io", "trainer.kubeflow.org"),
+        resources=("jobs", "jobsets", "trainjobs"),
+        verbs=READ,
+    ),
+    Rule(
+        why="Gangs and their queues.",
+        groups=(GANG_GROUP, "scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io"),
+        resources=("podgroups", "queues"),
+        verbs=READ,
+    ),
+    Rule(why="Whether an operator leads.", groups=("coordination.k8s.io",), resources=("leases",), verbs=("get",)),
+)
+"""What the dashboard reads to record a cluster, for a ClusterRole. Viewers use their own rights."""
+
+
 SCHEDULER_CLUSTER_RULES = (
     Rule(
         why="What decides where a pod may run. Pods of all namespaces take room on nodes.",

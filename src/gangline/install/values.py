@@ -266,6 +266,20 @@ class SchedulerValues(PodValues, frozen=True, kw_only=True):
     ] = "system-cluster-critical"
 
 
+class DashboardHistoryValues(ValuesStruct, frozen=True, kw_only=True):
+    """What the dashboard keeps of jobs that are gone."""
+
+    enabled: Annotated[
+        bool,
+        _described(
+            "Record the cluster on a volume. The dashboard then has an account that may read jobs, pods, events, nodes and "
+            "logs; viewers still see only what they may read."
+        ),
+    ] = False
+    size: Annotated[str, _described("Size of the volume.")] = "10Gi"
+    storage_class_name: Annotated[str, _described("Storage class of the volume; empty: the cluster's default.")] = ""
+
+
 class DashboardValues(ValuesStruct, frozen=True, kw_only=True):
     """The dashboard: a page that shows viewers, with their own tokens, what they may see."""
 
@@ -275,6 +289,9 @@ class DashboardValues(ValuesStruct, frozen=True, kw_only=True):
         tuple[str, ...],
         _described("Names by which browsers reach it, as in an Ingress; requests to other names are refused."),
     ] = ()
+    history: Annotated[DashboardHistoryValues, _described("What it keeps of jobs that are gone.")] = (
+        DashboardHistoryValues()
+    )
     resources: Annotated[JSON, _described("Requests and limits of the container.")] = _default(DASHBOARD_RESOURCES)
     node_selector: Annotated[Labels, _described("Labels of the nodes on which the pod may run.")] = {}
     tolerations: Annotated[tuple[JSON, ...], _described("Tolerations of the pod.")] = ()

@@ -20,6 +20,7 @@ from gangline.dashboard.doorway import listening_socket, socket_url
 from gangline.dashboard.links import DashboardAddress, new_secret
 from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.kube.client import Client
+from gangline.kube.config.connection import Connection
 from gangline.local.cluster import LocalCluster, LocalSettings
 from gangline.local.plane import PlaneSettings
 from gangline.operator.assembly import embedded_plane
@@ -121,6 +122,11 @@ class DashboardPlane(NamedTuple):
     def store(self) -> Store:
         assert self.cluster is not None
         return self.cluster.store
+
+    @property
+    def connection(self) -> Connection:
+        """The administrator's connection."""
+        return self.dashboard.settings.connection
 
     def new_link(self) -> str:
         return self.address.new_link(SystemClock().now())

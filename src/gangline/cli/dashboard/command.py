@@ -30,6 +30,7 @@ class DashboardRequest(NamedTuple):
     login: str = "link"
     allowed_hosts: tuple[str, ...] = ()
     history: Path | None = None
+    record: bool = False
     open_page: bool = False
 
     @property
@@ -49,6 +50,8 @@ class DashboardRequest(NamedTuple):
             raise InputError(
                 f"--bind {self.bind}: others would look with your credentials; add --login token, and each uses a token"
             )
+        if self.record and self.history is None:
+            raise InputError("--record: where to? add --history FOLDER")
         if self.login == "token" and self.open_page:
             raise InputError("--open: is for your own machine; leave it out with --login token")
 
@@ -77,6 +80,11 @@ class DashboardRequest(NamedTuple):
     metavar="FOLDER",
     help="Folder of a recorded history: jobs stay visible after they are deleted.",
 )
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Record the cluster into the folder of --history, with your rights, or in a pod those of its account.",
+)
 @server_options
 def dashboard(
     open_page: bool,
@@ -85,6 +93,7 @@ def dashboard(
     login: str,
     allowed_hosts: tuple[str, ...],
     history: Path | None,
+    record: bool,
     server: ServerOptions,
 ) -> int:
     r"""Show jobs, teams, logs and curves in a browser, live; of this machine or of any cluster.
@@ -93,6 +102,7 @@ def dashboard(
       gangline dashboard                     a link to what runs on this machine
       gangline dashboard --open              the same, in a browser
       gangline dashboard --context prod      a cluster, until interrupted
+      gangline dashboard --context prod --history past --record
       gangline dashboard --bind 0.0.0.0 --port 8080 --login token --allow-host gangline.example.com
 
     The page has no rights of its own: it shows and does what you may do. A link works once; run the command again for
@@ -100,7 +110,7 @@ def dashboard(
 
     Exit codes: 0 done, or interrupted; 1 an error, such as a port that is taken.
     """
-    request = DashboardRequest(bind, port, login, allowed_hosts, history, open_page)
+    request = DashboardRequest(bind, port, login, allowed_hosts, history, record, open_page)
     request.check()
     connection, target = _connection(request, server)
     running = running_dashboard(target.plane_folder or target.run_folder) if target is not None else None
@@ -119,10 +129,11 @@ def _connection(request: DashboardRequest, server: ServerOptions) -> "tuple[Conn
     import os
 
     if request.login == "token" and not any(server.kubeconfig_flags.values()) and not os.environ.get("KUBECONFIG"):
-        from gangline.kube.config.connection import SERVICE_ACCOUNT, in_cluster_server
+        from gangline.kube.config.connection import in_cluster_connection, in_cluster_server
 
         if os.environ.get("KUBERNETES_SERVICE_HOST"):
-            return in_cluster_server(environ=os.environ, root=SERVICE_ACCOUNT), None
+            # Viewers bring their own tokens; that of the pod is for the recorder alone.
+            return (in_cluster_connection if request.record else in_cluster_server)(environ=os.environ), None
     target = find_server(server)
     if target.archive is not None:
         raise InputError("no server is running; start one: gangline up --detach, or name a cluster with --context")
@@ -131,6 +142,7 @@ def _connection(request: DashboardRequest, server: ServerOptions) -> "tuple[Conn
 
 async def _serve(request: DashboardRequest, connection: "Connection", namespace: str) -> None:
     from gangline.base.clock import SystemClock
+    from gangline.base.tasks import run_until_first
     from gangline.cli.dashboard.tools import dashboard_tools
     from gangline.dashboard.app import serve_dashboard
     from gangline.dashboard.doorway import listening_socket, socket_url
@@ -155,7 +167,12 @@ async def _serve(request: DashboardRequest, connection: "Connection", namespace:
                 _show(address.new_link(SystemClock().now(), None), open_page=request.open_page)
             else:
                 click.echo(f"dashboard: {address.url}", err=True)
-            await stop.wait()
+            recording = []
+            if request.record and request.history is not None:
+                from gangline.cli.dashboard.recording import record_cluster
+
+                recording = [record_cluster(connection, request.history, SystemClock(), namespace)]
+            await run_until_first(stop.wait(), *recording)
 
 
 def _show(link: str, *, open_page: bool) -> None:

@@ -144,6 +144,11 @@ def run(
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
     check_server_flags(server, node, gang=gang)
+    if server.context is not None and (dashboard.open_dashboard or dashboard.dashboard_port):
+        option = "--open" if dashboard.open_dashboard else "--dashboard-port"
+        raise InputError(
+            f"{option}: is about a run on this machine; for the cluster: gangline dashboard --context {server.context}"
+        )
     if shipping.dry_run and not server.context:
         raise InputError("--dry-run: lists what is shipped to a cluster, and on this machine nothing is; add --context")
     request = RunRequest(

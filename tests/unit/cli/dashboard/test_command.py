@@ -24,6 +24,7 @@ from gangline.kube.config.connection import Connection
     [
         (DashboardRequest(bind="0.0.0.0"), "add --login token"),
         (DashboardRequest(bind="example.com"), "is not an IP address"),
+        (DashboardRequest(record=True), "add --history FOLDER"),
         (DashboardRequest(login="token", open_page=True), "leave it out with --login token"),
     ],
 )

@@ -49,6 +49,10 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ((*HERE, "--request-timeout", "3s", "--", "true"), "--request-timeout: the run is on this machine"),
         ((*THERE, "--capacity", "cpu=1", "--", "true"), "--capacity: is about a run on this machine"),
         ((*THERE, "--runtime", "podman", "--", "true"), "--runtime: is about a run on this machine"),
+        (
+            (*THERE, "--open", "--", "true"),
+            "--open: is about a run on this machine; for the cluster: gangline dashboard",
+        ),
         ((*THERE, "--limit", "gpu", "--", "true"), "--limit gpu: expected NAME=AMOUNT"),
         ((*THERE, "--limit", "gpu=much", "--", "true"), '--limit gpu=much: "much" is not a quantity'),
         (("run", "--image", "i", "job.yaml"), "--image: is for a COMMAND with --nproc"),

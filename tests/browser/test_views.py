@@ -23,6 +23,9 @@ VIEWS = {
     "submit": ("#/submit", "textarea"),
 }
 
+SCROLLED = {"curves": "#job-panel", "events": "#job-panel", "pods": "#job-panel", "yaml": "#job-panel"}
+"""Parts below the first window, for the pictures."""
+
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_fits_every_width_and_is_accessible(
@@ -35,6 +38,8 @@ def test_a_view_fits_every_width_and_is_accessible(
         opened.resize(width)
         opened.page.wait_for_selector(part)
         opened.settle()
+        if view in SCROLLED:
+            opened.page.evaluate("(selector) => document.querySelector(selector).scrollIntoView()", SCROLLED[view])
         opened.picture(f"{view}-{width}", tmp_path)
         assert opened.overflow() <= 0, width
         assert opened.page.locator("h1").count() == 1

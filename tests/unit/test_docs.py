@@ -13,7 +13,13 @@ from gangline.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 TOP = [path for path in ROOT.iterdir() if not path.name.startswith(".") and path.name != "dist"]
-PAGES = sorted(page for path in TOP for page in (path, *path.rglob("*.md")) if page.suffix == ".md")
+# Without those of the packages that build the front end.
+PAGES = sorted(
+    page
+    for path in TOP
+    for page in (path, *path.rglob("*.md"))
+    if page.suffix == ".md" and "node_modules" not in page.parts
+)
 
 FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<info>[^`]*)$")
 CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")

@@ -115,9 +115,17 @@ export function Board({ query }: { query: URLSearchParams }) {
   );
 }
 
+let focusTimer = 0;
+
+/** Focuses a row at once, so that Enter opens what was chosen last; a row that is not drawn yet, when it is. */
 function focusRow(index: number): void {
-  // The row may have to be drawn first.
-  window.setTimeout(() => document.querySelector<HTMLElement>(`[data-row="${index}"] a`)?.focus({ preventScroll: true }), 60);
+  window.clearTimeout(focusTimer);
+  const focus = (): boolean => {
+    const link = document.querySelector<HTMLElement>(`[data-row="${index}"] a`);
+    link?.focus({ preventScroll: true });
+    return link !== null;
+  };
+  if (!focus()) focusTimer = window.setTimeout(focus, 60);
 }
 
 function NoJobs({ filtered, any }: { filtered: boolean; any: boolean }) {

@@ -91,6 +91,8 @@ for step in range(1, 60):
         terminal.wait_for(lambda seen: re.search(r"^  worker-1 +[·░▆]+✖[·░]*↻", seen, re.MULTILINE))
         top = [*GANGLINE, "top", "small", "--context", "gangline"]
         with PtyTerminal(top, cwd=folder, env=env) as other:
+            # A terminal that nobody reads would hold up the run.
+            terminal.wait_for(lambda _: other.process.poll() is not None)
             assert other.wait_for_exit() == 0, other.screen.text
         assert re.search(r"^  worker-1 +[·░▆]+✖[·░]*↻", other.screen.text, re.MULTILINE), other.screen.text
         assert "CPU(cores)" in other.screen.text

@@ -1,7 +1,7 @@
 """Screens that show running jobs: plain lines for files and pipes, a live block under the logs for a terminal."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import IO, Any, Self
 
@@ -27,6 +27,8 @@ MAX_TIMELINE_LINES = 45
 """Lines of the timeline in the last frame of a job."""
 EXTRA_LINES = 3
 """Lines of a redrawn block beyond half of the screen, for the timeline."""
+TIMELINE_FRAME_SECONDS = 0.25
+"""A block with a timeline is drawn at most so often: it has many bytes."""
 PLAIN_WIDTH = 400
 """Plain lines are not clipped, except for a message without end."""
 
@@ -201,6 +203,7 @@ class LiveScreen(Screen):
         self._ascii = not can_draw(stream)
         # The width and the lines of the block as it is on the screen.
         self._drawn: tuple[int, list[StyledLine]] = (0, [])
+        self._drawn_at = float("-inf")
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -227,6 +230,8 @@ class LiveScreen(Screen):
 
         self._name_width = max([self._name_width, *(len(replica.name) for frame in jobs for replica in frame.replicas)])
         self._flush_lines()
+        if self._is_too_soon(jobs):
+            return
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
         lines = [line for frame in jobs for line in self._job_block(frame, width - 1, room)]
@@ -236,6 +241,16 @@ class LiveScreen(Screen):
         self._drawn = (width, lines)
         rule = Text("─" * (width - 1), style="dim")
         self._live.update(Text("\n").join([rule, *map(self._rich_text, lines)]), refresh=True)
+
+    def _is_too_soon(self, jobs: Sequence[JobFrame]) -> bool:
+        """Whether the last block with a timeline was drawn a moment ago. The last frame of a job is never too soon."""
+        if all(frame.timeline is None or frame.state in FINISHED_STATES for frame in jobs):
+            return False
+        now = self._console.get_time()
+        if now - self._drawn_at < TIMELINE_FRAME_SECONDS:
+            return True
+        self._drawn_at = now
+        return False
 
     def _job_block(self, frame: JobFrame, width: int, room: int) -> list[StyledLine]:
         """The replicas, and where there is room the timeline. The last frame scrolls: it has room for all."""

@@ -51,6 +51,11 @@ class TopRequest(NamedTuple):
     curves: tuple[str, ...]
     headers: bool
 
+    @property
+    def shows_timeline(self) -> bool:
+        """Whether there is a timeline below the table: not for a program that reads rows."""
+        return self.headers and (sys.stdout.isatty() or bool(self.curves))
+
 
 @cli_command()
 @click.argument("job", required=False, shell_complete=completed_by("jobs"))
@@ -105,7 +110,7 @@ async def _show_usage(request: TopRequest, client: Client, target: ServerTarget)
         selector = pod_selector(job) if job is not None else selector
         pods = sorted_pods((await client.list(PODS, selector)).items)
         now = SystemClock().now().timestamp()
-        if job is not None:
+        if job is not None and (request.shows_timeline or target.archive is not None):
             await timeline.look(client, job, pods, now)
         text = "".join(_timeline_text(timeline, now, request.curves))
         if target.archive is not None:

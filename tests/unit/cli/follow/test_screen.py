@@ -95,3 +95,19 @@ def test_the_timeline_is_drawn_where_there_is_room_and_the_last_one_always(monke
 
 def replicas_of(count: int) -> tuple[ReplicaState, ...]:
     return tuple(ReplicaState(f"worker-{at}") for at in range(count))
+
+
+def test_a_block_with_a_timeline_is_not_drawn_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, timeline = TerminalStream(), TeamTimeline(0.0, 9.5, (ReplicaRow("worker-0", "worker", 0),))
+    now = 0.0
+    with LiveScreen(stream) as screen:
+        monkeypatch.setattr(screen._console, "get_time", lambda: now)
+        drawn = []
+        for tenth in range(6):
+            now = tenth / 10
+            before = stream.getvalue()
+            screen.draw(JobFrame("TFJob", "a", "Running", elapsed=float(tenth), timeline=timeline))
+            drawn.append(stream.getvalue() != before)
+        assert drawn == [True, False, False, True, False, False]
+        screen.draw(JobFrame("TFJob", "a", "Succeeded", elapsed=5.0, timeline=timeline))
+        assert "Succeeded" in stream.getvalue()

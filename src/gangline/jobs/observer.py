@@ -87,10 +87,17 @@ class Observer(Generic[J]):
         self._framework, self._caches, self._expectations = framework, caches, expectations
         self._site, self._clock = site, clock
 
-    def __call__(self, key: Key, logs: LogTails | None = None) -> ObservedJob[J] | None:
-        """The job as the caches show it; None if it does not exist or is being deleted."""
+    def find_job(self, key: Key) -> J | None:
+        """The job alone, as the cache shows it; None if it does not exist or is being deleted."""
         job = self._caches.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp is not None or not job.is_of_this_api:
+            return None
+        return job
+
+    def __call__(self, key: Key, logs: LogTails | None = None) -> ObservedJob[J] | None:
+        """The job with all that belongs to it; None if it does not exist or is being deleted."""
+        job = self.find_job(key)
+        if job is None:
             return None
         children = self._children(job, logs or {})
         find = partial(self._find, job)

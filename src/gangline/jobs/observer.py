@@ -36,9 +36,12 @@ def owner_uid(child: Object) -> Iterable[str]:
 
 def orphan_keys(child: Object) -> Iterable[tuple[str, str, str]]:
     """The key of `ORPHAN_INDEX`."""
-    labels = child.metadata.labels
-    if child.metadata.controller is None and JOB_NAME in labels and OPERATOR_NAME in labels:
-        return ((child.metadata.namespace, labels[JOB_NAME], labels[OPERATOR_NAME]),)
+    metadata = child.metadata
+    if metadata.controller is not None:
+        return ()
+    labels = metadata.labels
+    if JOB_NAME in labels and OPERATOR_NAME in labels:
+        return ((metadata.namespace, labels[JOB_NAME], labels[OPERATOR_NAME]),)
     return ()
 
 
@@ -48,9 +51,8 @@ def owning_jobs(kind: str) -> KeyMapFunc[Any]:
     controller = f"{kind.lower()}-controller"
 
     def keys(child: Any) -> Iterable[Key]:
-        owners = owner_keys(child)
-        if owners or isinstance(child, dict):
-            return owners
+        if isinstance(child, dict) or child.metadata.controller is not None:
+            return owner_keys(child)
         return [Key(namespace, name) for namespace, name, operator in orphan_keys(child) if operator == controller]
 
     return keys

@@ -12,7 +12,7 @@ from gangline.api.codec.codec import to_json
 from gangline.api.core import ConfigMap, Event, Lease, LeaseSpec, Namespace, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
-from gangline.kube.client import Client
+from gangline.kube.client import Client, metadata_only
 from gangline.kube.config.connection import Connection, Impersonation
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.discovery import is_served, server_resources, server_version
@@ -61,6 +61,21 @@ async def test_what_is_created_can_be_read(client: Client, namespace: str) -> No
     whole = await client.get(client.unstructured(ConfigMap), Key(namespace, "one"))
     assert whole["kind"] == "ConfigMap"
     assert whole["metadata"]["managedFields"][0]["manager"] == "gangline"
+
+
+async def test_of_what_is_only_written_the_server_returns_the_metadata(
+    client: Client, namespace: str, widgets: Resource[JSON]
+) -> None:
+    for whole in (client.scheme.of(ConfigMap), widgets):
+        resource, key = metadata_only(whole), Key(namespace, "one")
+        made = await client.create(resource, {"metadata": {"name": "one"}}, namespace=namespace)
+        changed = await client.patch(resource, key, {"metadata": {"labels": {"a": "b"}}})
+        seen = await client.get(resource, key)
+        assert {answer.kind for answer in (made, changed, seen)} == {"PartialObjectMetadata"}
+        assert (made.metadata.uid, changed.metadata) == (seen.metadata.uid, seen.metadata)
+        await client.delete(resource, key, uid=made.metadata.uid)
+        with pytest.raises(NotFound):
+            await client.get(resource, key)
 
 
 async def test_generated_name_is_the_servers(client: Client, namespace: str) -> None:

@@ -25,7 +25,7 @@ from gangline.frameworks.replica_counts import MASTER_ROLE_LABELS, WORKER, repli
 from gangline.frameworks.team_framework import TeamFramework
 from gangline.jobs.defaults import with_defaults
 from gangline.jobs.framework import Addresses, Companion, ConditionText, EnvTarget, PodEdits, Problem, variables
-from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active, member_name
+from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active
 
 LAUNCHER = UNINDEXED_TYPE
 CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS = (
@@ -120,7 +120,7 @@ class Mpi(TeamFramework[MPIJob]):
         if _launcher_has_ended(gang):
             # As in v1 nothing is written any more, so that the files show what the launcher saw last.
             return ()
-        workers = [member_name(job.metadata.name, member) for member in gang.seats if member.type == WORKER]
+        workers = [name for member, name in gang.names.items() if member.type == WORKER]
         running = [pod.metadata.name for _, pod in gang.of_type(WORKER) if is_active(pod)]
         delivered = self._has_delivered_agent(gang)
         files = self._config_files(job, workers, running, DELIVERED_AGENT if delivered else self._agent)

@@ -9,7 +9,7 @@ import msgspec
 
 from gangline.api.codec.codec import to_json
 from gangline.api.kubeflow.training import JobStatus, TrainingJob
-from gangline.api.meta import JSON, Key, ObjectMeta
+from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.api.scheme import Resource, Scheme
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all, slow_start
@@ -32,7 +32,7 @@ from gangline.jobs.plan.actions import (
 from gangline.jobs.plan.observed import is_owned_by
 from gangline.jobs.pods.labels import owner_reference
 from gangline.jobs.pods.replicas import round_number
-from gangline.kube.client import ApiWriter, Kind, T
+from gangline.kube.client import ApiWriter, Kind, T, metadata_only
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Status
 from gangline.kube.options import DeletionPropagation
 from gangline.runtime.expectations import Expectations
@@ -58,11 +58,6 @@ class CreateSlots:
             yield self._slots_per_job
         finally:
             self._busy_jobs -= 1
-
-    @property
-    def busy(self) -> bool:
-        """Whether objects of any job are being created."""
-        return self._busy_jobs > 0
 
     def _slots_per_job(self) -> int:
         return max(INITIAL_CREATES, self._total // max(self._busy_jobs, 1))
@@ -132,6 +127,8 @@ class Executor:
         """All executors of a process should share the same `slots`."""
         self._client, self._expectations, self._events = client, expectations, events
         self._slots = slots or CreateSlots()
+        # By the name of the resource: for writes, whose results are not read.
+        self._written_resources: dict[str, Resource[Object]] = {}
 
     async def write_status(self, job: J, status: JobStatus) -> J:
         """Write the status of a job if it changed. Returns the job with the new status and resourceVersion.
@@ -141,7 +138,7 @@ class Executor:
         if status == job.status:
             return job
         written = await self._client.patch(
-            type(job),
+            metadata_only(self._client.scheme.of(type(job))),
             job.metadata.key,
             {"status": merge_patch_between(to_json(job.status), to_json(status))},
             subresource="status",
@@ -202,29 +199,30 @@ class Executor:
             self._events.emit(job, JobEvent("SuccessfulCreatePod", message))
 
     async def _create(self, job: TrainingJob, action: Create, created: list[Create]) -> None:
-        resource = self._client.unstructured(self._client.scheme.find(action.resource))
+        resource = self._written_resource(action.resource)
         try:
             await self._client.create(resource, action.body, namespace=job.metadata.namespace)
         except AlreadyExists:
-            await self._resolve_existing(job, action, resource)
+            await self._resolve_existing(job, action)
             return
         except (Invalid, Forbidden) as error:
             raise self._rejection(job, kind_name(action.resource), action.name, error) from error
         created.append(action)
 
-    async def _resolve_existing(self, job: TrainingJob, action: Create, resource: Resource[JSON]) -> None:
+    async def _resolve_existing(self, job: TrainingJob, action: Create) -> None:
         """Handle a name that is taken: by the job's own object, which the cache does not show yet, or by another one.
 
         Restores the labels of the job's own object. Raises `NameBeingFreed` or `CreateRejected` for another one.
         """
         key, kind = Key(job.metadata.namespace, action.name), kind_name(action.resource)
         try:
-            existing = await self._client.get(resource, key)
+            existing = await self._client.get(self._unstructured_resource(action.resource), key)
         except NotFound:
             raise NameBeingFreed(f"{kind} {key} came and went") from None
         metadata = existing["metadata"]
         if is_owned_by(existing, job.metadata.uid):
-            await self._restore_labels(resource, key, existing, action.body["metadata"].get("labels") or {})
+            labels = action.body["metadata"].get("labels") or {}
+            await self._restore_labels(action.resource, key, existing, labels)
             return
         if metadata.get("deletionTimestamp"):
             raise NameBeingFreed(f"{kind} {key} is on its way out")
@@ -232,10 +230,11 @@ class Executor:
         self._events.emit(job, JobEvent("ErrResourceExists", message, warning=True))
         raise CreateRejected(Rejection(kind, message, name_conflict=True))
 
-    async def _restore_labels(self, resource: Resource[JSON], key: Key, body: JSON, labels: Mapping[str, str]) -> None:
+    async def _restore_labels(self, resource: str, key: Key, body: JSON, labels: Mapping[str, str]) -> None:
         metadata = body["metadata"]
         if not labels.items() <= (metadata.get("labels") or {}).items():
-            await self._client.patch(resource, key, {"metadata": {"labels": dict(labels), "uid": metadata["uid"]}})
+            patch = {"metadata": {"labels": dict(labels), "uid": metadata["uid"]}}
+            await self._client.patch(self._written_resource(resource), key, patch)
 
     async def _confirm_job(self, job: TrainingJob) -> None:
         """Raise `Conflict` if `job` is not the newest version."""
@@ -245,14 +244,14 @@ class Executor:
 
     async def _confirm_ended(self, job: TrainingJob, action: ConfirmEnded) -> None:
         """Raise `NameBeingFreed` if the job still owns a pod of this name of an earlier round."""
-        resource, key = self._unstructured_resource(PODS), Key(job.metadata.namespace, action.name)
+        key = Key(job.metadata.namespace, action.name)
         try:
-            pod = await self._client.get(resource, key)
+            pod = await self._client.get(self._unstructured_resource(PODS), key)
         except NotFound:
             return
         is_earlier = round_number(msgspec.convert(pod["metadata"], ObjectMeta)) < action.round
         if is_earlier and is_owned_by(pod, job.metadata.uid):
-            await self._restore_labels(resource, key, pod, action.labels)
+            await self._restore_labels(PODS, key, pod, action.labels)
             raise NameBeingFreed(f"Pod {key} of an earlier round still exists")
 
     async def _perform(
@@ -267,9 +266,7 @@ class Executor:
                 key = Key(job.metadata.namespace, name)
                 guarded = {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
                 with suppress(NotFound):
-                    await self._client.patch(
-                        self._unstructured_resource(resource), key, guarded, subresource=subresource
-                    )
+                    await self._client.patch(self._written_resource(resource), key, guarded, subresource=subresource)
             case Adopt():
                 await self._adopt(job, action)
             case DeleteJob():
@@ -291,7 +288,7 @@ class Executor:
 
         body = {**action.body, "type": "kubernetes.io/ssh-auth", "stringData": ssh_auth_data()}
         try:
-            await self._client.create(self._unstructured_resource("secrets"), body, namespace=job.metadata.namespace)
+            await self._client.create(self._written_resource("secrets"), body, namespace=job.metadata.namespace)
         except AlreadyExists:
             # By the job's own earlier attempt or by its user; which of them cannot be known without reading Secrets.
             return
@@ -311,7 +308,7 @@ class Executor:
             # Kubernetes would leave the pods of a Job behind.
             propagation = DeletionPropagation.BACKGROUND if action.resource == BATCH_JOBS else None
             await self._client.delete(
-                self._unstructured_resource(action.resource), key, uid=action.uid, propagation=propagation
+                self._written_resource(action.resource), key, uid=action.uid, propagation=propagation
             )
         except NotFound:
             self._expectations.observe_deleted(uid, action.uid)
@@ -337,7 +334,13 @@ class Executor:
                 return
             key = Key(job.metadata.namespace, action.name)
             body = {"metadata": {"uid": action.uid, "ownerReferences": [owner_reference(job)]}}
-            await self._client.patch(self._unstructured_resource(action.resource), key, body)
+            await self._client.patch(self._written_resource(action.resource), key, body)
+
+    def _written_resource(self, name: str) -> Resource[Object]:
+        resource = self._written_resources.get(name)
+        if resource is None:
+            resource = self._written_resources[name] = metadata_only(self._client.scheme.find(name))
+        return resource
 
     def _unstructured_resource(self, resource: str) -> Resource[JSON]:
         return self._client.unstructured(self._client.scheme.find(resource))

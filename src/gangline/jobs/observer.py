@@ -36,9 +36,12 @@ def owner_uid(child: Object) -> Iterable[str]:
 
 def orphan_keys(child: Object) -> Iterable[tuple[str, str, str]]:
     """The key of `ORPHAN_INDEX`."""
-    labels = child.metadata.labels
-    if child.metadata.controller is None and JOB_NAME in labels and OPERATOR_NAME in labels:
-        return ((child.metadata.namespace, labels[JOB_NAME], labels[OPERATOR_NAME]),)
+    metadata = child.metadata
+    if metadata.controller is not None:
+        return ()
+    labels = metadata.labels
+    if JOB_NAME in labels and OPERATOR_NAME in labels:
+        return ((metadata.namespace, labels[JOB_NAME], labels[OPERATOR_NAME]),)
     return ()
 
 
@@ -48,9 +51,8 @@ def owning_jobs(kind: str) -> KeyMapFunc[Any]:
     controller = f"{kind.lower()}-controller"
 
     def keys(child: Any) -> Iterable[Key]:
-        owners = owner_keys(child)
-        if owners or isinstance(child, dict):
-            return owners
+        if isinstance(child, dict) or child.metadata.controller is not None:
+            return owner_keys(child)
         return [Key(namespace, name) for namespace, name, operator in orphan_keys(child) if operator == controller]
 
     return keys
@@ -87,10 +89,17 @@ class Observer(Generic[J]):
         self._framework, self._caches, self._expectations = framework, caches, expectations
         self._site, self._clock = site, clock
 
-    def __call__(self, key: Key, logs: LogTails | None = None) -> ObservedJob[J] | None:
-        """The job as the caches show it; None if it does not exist or is being deleted."""
+    def find_job(self, key: Key) -> J | None:
+        """The job alone, as the cache shows it; None if it does not exist or is being deleted."""
         job = self._caches.jobs.get(key)
         if job is None or job.metadata.deletion_timestamp is not None or not job.is_of_this_api:
+            return None
+        return job
+
+    def __call__(self, key: Key, logs: LogTails | None = None) -> ObservedJob[J] | None:
+        """The job with all that belongs to it; None if it does not exist or is being deleted."""
+        job = self.find_job(key)
+        if job is None:
             return None
         children = self._children(job, logs or {})
         find = partial(self._find, job)

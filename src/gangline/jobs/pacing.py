@@ -14,6 +14,9 @@ from gangline.jobs.plan.observed import ObservedJob
 COUNTER_INTERVAL = timedelta(milliseconds=200)
 """A status in which only counters changed is written no sooner than this after the last write: the pods of a large job
 start one after the other."""
+MIN_PACED_REPLICAS, PLAN_INTERVAL_PER_REPLICA = 100, timedelta(microseconds=50)
+"""A job with that many replicas is planned again no sooner than this, times its replicas, after its last plan. To plan
+for hundreds of pods takes milliseconds, and they report hundreds of changes in a row."""
 PROGRESS_INTERVAL = timedelta(seconds=5)
 """A status in which only the progress changed is written no sooner than this after the last write."""
 MAX_CREATES_BEFORE_STATUS = 16
@@ -30,6 +33,8 @@ class StatusPacer:
         # By job uid: when its status was last written, and the resourceVersion that this write replaced.
         self._written_at: BoundedDict[str, float] = BoundedDict(MAX_REMEMBERED)
         self._replaced_versions: BoundedDict[str, str] = BoundedDict(MAX_REMEMBERED)
+        # By uid of a large job: before which time it is not planned again.
+        self._next_plans: BoundedDict[str, float] = BoundedDict(MAX_REMEMBERED)
         # True once the cache has shown one of our writes: it then shows all that was written before we started.
         self._cache_is_current = cache_is_current
         # Jobs whose objects were created, or tried, before their status was written.
@@ -48,6 +53,18 @@ class StatusPacer:
         self._written_at[job.metadata.uid] = self._clock.monotonic()
         self._replaced_versions[job.metadata.uid] = job.metadata.resource_version
 
+    def plan_due_in(self, job: TrainingJob) -> timedelta | None:
+        """How long the next plan for a large job must wait; None if it may be made now."""
+        remaining = self._next_plans.get(job.metadata.uid, 0.0) - self._clock.monotonic()
+        return timedelta(seconds=remaining) if remaining > 0 else None
+
+    def record_plan(self, observed: ObservedJob[J]) -> None:
+        """Remember that a plan was made, if the job is large."""
+        replicas = len(observed.gang.seats)
+        if replicas >= MIN_PACED_REPLICAS:
+            interval = PLAN_INTERVAL_PER_REPLICA * replicas
+            self._next_plans[observed.job.metadata.uid] = self._clock.monotonic() + interval.total_seconds()
+
     def without_progress(self, job: TrainingJob, plan: JobPlan) -> JobPlan:
         """The plan with the old status, if only the progress changed and its write is not due yet."""
         before, after = job.status, plan.status
@@ -60,13 +77,19 @@ class StatusPacer:
         requeue_after = min(delay for delay in delays if delay is not None)
         return msgspec.structs.replace(plan, status=before, requeue_after=requeue_after)
 
-    def counters_due_in(self, job: TrainingJob, plan: JobPlan) -> timedelta | None:
-        """How long a plan may wait whose only effect is to write new counters; None if it does more, or is due."""
+    def counters_due_in(self, observed: ObservedJob[J], plan: JobPlan) -> timedelta | None:
+        """How long a plan may wait whose only effect is to write new counters; None if it does more, or is due.
+
+        That all replicas are active is written at once: people wait for it, and no other counter will follow soon.
+        """
+        job = observed.job
         uncounted = msgspec.structs.replace(
             plan.status, replica_statuses=job.status.replica_statuses, progress=job.status.progress
         )
         has_actions = bool(plan.before_status) or any(plan.stages)
         if uncounted != job.status or plan.status == job.status or plan.events or has_actions:
+            return None
+        if sum(counts.active for counts in observed.gang.counts.values()) == len(observed.gang.seats):
             return None
         return self._remaining(job, self._counter_interval) or None
 

@@ -73,11 +73,17 @@ class CachedJobReconciler(Generic[J]):
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """One reconcile of one job. Returns after how long to look again although nothing changes; None: no need."""
+        job = self._observe.find_job(key)
+        if job is None:
+            return None
+        if self._pacer.cache_is_stale(job):
+            return STALE_CACHE_RETRY
+        delay = self._pacer.plan_due_in(job)
+        if delay is not None:
+            return delay
         observed = self._observe(key)
         if observed is None:
             return None
-        if self._pacer.cache_is_stale(observed.job):
-            return STALE_CACHE_RETRY
         log_tails = await self._log_tails.read(observed)
         if log_tails:
             # Reading took time: the caches may show more by now.
@@ -85,7 +91,8 @@ class CachedJobReconciler(Generic[J]):
             if observed is None:
                 return None
         plan = self._pacer.without_progress(observed.job, reconcile_plan(self._framework, observed))
-        delay = self._pacer.counters_due_in(observed.job, plan)
+        self._pacer.record_plan(observed)
+        delay = self._pacer.counters_due_in(observed, plan)
         if delay is not None:
             return delay
         if self._pacer.defer_status(observed, plan):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from gangline.api.meta import EVERYTHING, JSON, Key, Selector
+from gangline.api.meta import EVERYTHING, JSON, Key, Object, Selector
 from gangline.api.scale import Scale
 from gangline.api.scheme import CORE_SCHEME, Resource, Scheme
 from gangline.base.clock import Clock, SystemClock
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _APPLY_PATCH = "application/apply-patch+yaml"
+_JSON = "application/json"
+_METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
+"""Metadata alone, or the whole object from a server that cannot leave out the rest."""
 Kind = type[T] | Resource[T]
 
 PAGE_SIZE = 500
@@ -83,6 +86,16 @@ class ApiWriter(Protocol):
         propagation: DeletionPropagation | None = ...,
         grace: timedelta | None = ...,
     ) -> None: ...
+
+
+def metadata_only(resource: Resource[Any]) -> Resource[Object]:
+    """The same resource, of whose objects only the metadata is read: a server sends nothing else in a response.
+
+    For writes whose result nobody needs: a pod of a large job is tens of kilobytes. Lists and watches are not shortened.
+    """
+    return Resource(
+        resource.group, resource.version, resource.kind, resource.plural, Object, namespaced=resource.namespaced
+    )
 
 
 class Client:
@@ -138,7 +151,8 @@ class Client:
     async def get(self, kind: Kind[T], key: Key) -> T:
         """One object. Raises `NotFound`."""
         resource = self.scheme.of(kind)
-        return await self.requests.call_typed(Request("GET", object_path(resource, key)), resource.model)
+        request = Request("GET", object_path(resource, key), accept=_accept(resource))
+        return await self.requests.call_typed(request, resource.model)
 
     async def list(
         self, kind: Kind[T], where: Selector = EVERYTHING, *, limit: int | None = None, token: str = ""
@@ -222,7 +236,8 @@ class Client:
             writable_collection_path(resource, where),
             self.options.query(),
             msgspec.json.encode(_with_type_meta(resource, body)),
-            "application/json",
+            _JSON,
+            _accept(resource),
         )
         return await self.requests.call_typed(request, resource.model)
 
@@ -241,6 +256,7 @@ class Client:
             query + ((("force", "true"),) if force else ()),
             msgspec.json.encode(_with_type_meta(resource, body)),
             _APPLY_PATCH,
+            _accept(resource),
         )
         return await self.requests.call_typed(request, resource.model)
 
@@ -264,6 +280,7 @@ class Client:
             self.options.query(),
             msgspec.json.encode(body),
             form.value,
+            _accept(resource),
         )
         return await self.requests.call_typed(request, resource.model)
 
@@ -288,7 +305,8 @@ class Client:
             grace=grace,
             dry_run=self.options.dry_run,
         )
-        await self._delete(object_path(self.scheme.of(kind), key), (), options)
+        # The response, the whole object or a Status, is not read.
+        await self._delete(object_path(self.scheme.of(kind), key), (), options, accept=_METADATA)
 
     async def delete_all(
         self,
@@ -304,9 +322,9 @@ class Client:
             writable_collection_path(self.scheme.of(kind), where.namespace), selector_query(where), options
         )
 
-    async def _delete(self, path: str, query: QueryParams, options: DeleteOptions) -> None:
+    async def _delete(self, path: str, query: QueryParams, options: DeleteOptions, accept: str = _JSON) -> None:
         body = msgspec.json.encode(options.body())
-        await self.requests.call(Request("DELETE", path, query, body, "application/json"))
+        await self.requests.call(Request("DELETE", path, query, body, _JSON, accept))
 
     # Scale
 
@@ -319,6 +337,10 @@ class Client:
         return await self.requests.call_typed(
             Request("PATCH", path, self.options.query(), body, PatchType.MERGE.value), Scale
         )
+
+
+def _accept(resource: Resource[Any]) -> str:
+    return _METADATA if resource.model is Object else _JSON
 
 
 def _metadata(body: JSON) -> JSON:

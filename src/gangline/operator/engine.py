@@ -54,6 +54,7 @@ from gangline.runtime.expectations import Expectations
 from gangline.runtime.informer import Informer
 from gangline.runtime.manager import ControllerOptions, Manager
 from gangline.runtime.sources import InformerSource, KeySource, own_key
+from gangline.runtime.work_queue import WorkQueue
 
 COMPANION_RESOURCES: tuple[Resource[Any], ...] = (
     Resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", dict),
@@ -74,7 +75,7 @@ MAX_RETRY_DELAY = timedelta(minutes=1)
 NAMESPACE_RETRY = timedelta(seconds=1)
 """When to look again at a job in a namespace that is not completely readable."""
 EVENT_DELAY = timedelta(seconds=1)
-"""Events wait this long, so that creating pods comes first."""
+"""Events wait at least this long, so that creating pods comes first."""
 
 
 def enabled_frameworks(settings: OperatorSettings) -> tuple[Framework[Any], ...]:
@@ -128,6 +129,7 @@ class JobEngine:
         # API version and kind of the jobs, as in owner references.
         self._kinds: set[tuple[str, str]] = set()
         self._slots = CreateSlots()
+        self._queues: list[WorkQueue[Key]] = []
 
     def add_frameworks(self, frameworks: Sequence[Framework[Any]]) -> None:
         """Add one controller per framework."""
@@ -151,7 +153,7 @@ class JobEngine:
             self._clock,
             scheme=self._client.scheme,
             delay=EVENT_DELAY,
-            busy=lambda: self._slots.busy,
+            busy=self._has_work,
             count=self._count_event,
         )
         self._manager.add_runnable(recorder.run, leading=False)
@@ -173,12 +175,17 @@ class JobEngine:
             self._clock,
         )
         informers = [jobs, self._pods, self._services, *companions.values()]
-        self._manager.new_controller(
+        controller = self._manager.new_controller(
             job_kind.controller,
             self._guarded(reconciler, informers),
             self._sources(framework, jobs, companions),
             ControllerOptions(workers=settings.workers, ceiling=MAX_RETRY_DELAY),
         )
+        self._queues.append(controller.queue)
+
+    def _has_work(self) -> bool:
+        """Whether any job is being reconciled, or waits for it: its pods and its status come before events."""
+        return not all(queue.is_idle for queue in self._queues)
 
     def _guarded(self, reconciler: Reconciler, informers: Sequence[Informer[Any]]) -> Reconciler:
         """The reconciler, which waits for the caches of each namespace if there are several."""

@@ -1,6 +1,7 @@
 """The command `gangline operator`, and `run` for custom operators, which take the same flags."""
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -284,6 +285,9 @@ async def _run_operator(
     from gangline.operator.operator_process import run_operator
     from gangline.operator.tracing import tracing
 
+    # Objects are either cached for long or freed at once by reference counts: frequent cycle collections find nothing.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
     configure_logging(log_level(flags["level"]), LogFormat(_log_format(flags)))
     if ignored_flags:
         fields = {"flags": " ".join(ignored_flags)}

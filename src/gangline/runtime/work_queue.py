@@ -117,6 +117,11 @@ class WorkQueue(Generic[K]):
         """The number of keys that can be leased now."""
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no key is waiting or leased. Delayed keys do not count."""
+        return not self._waiting and not self._leased
+
     def __repr__(self) -> str:
         counts = f"{len(self._waiting)} waiting, {len(self._leased)} leased, {len(self._delayed)} delayed"
         return f"<WorkQueue {self.name!r}: {counts}{', closed' if self._closed else ''}>"
@@ -174,7 +179,7 @@ class WorkQueue(Generic[K]):
 
     async def wait_until_idle(self) -> None:
         """Wait until no key is waiting or leased. Delayed keys do not count. Cancel-safe."""
-        while self._waiting or self._leased:
+        while not self.is_idle:
             await self._idle_event.wait()
 
     def oldest_lease_seconds(self) -> float:
@@ -223,7 +228,7 @@ class WorkQueue(Generic[K]):
             self._wake_all()
 
     def _update_idle(self) -> None:
-        if not self._waiting and not self._leased:
+        if self.is_idle:
             self._idle_event.set()
 
     def _add_after(self, key: K, after: timedelta) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gangline.api.kubeflow.kinds import JOB_SCHEME, TFJob
 from gangline.api.kubeflow.training import JobStatus, ReplicaStatus, TrainingJob
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import JSON, Key, Object
 from gangline.api.scheme import Resource
 from gangline.jobs.executor import INITIAL_CREATES, CreateRejected, Executor, NameBeingFreed
 from gangline.jobs.plan.actions import (
@@ -67,7 +67,7 @@ class World:
     async def patch(self, kind: Any, key: Key, body: Any, **_: Any) -> Any:
         self._note("patch", key.name)
         self.patches.append(body)
-        return self.job if kind is TFJob else body
+        return self.job if kind.model is Object and kind.kind == "TFJob" else body
 
     async def delete(self, kind: Any, key: Key, *, uid: str | None = None, **_: Any) -> None:
         self._note("delete", key.name)

@@ -12,7 +12,12 @@ from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.executor import CreateSlots
 from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer
-from gangline.jobs.pacing import COUNTER_INTERVAL, PROGRESS_INTERVAL
+from gangline.jobs.pacing import (
+    COUNTER_INTERVAL,
+    MIN_PACED_REPLICAS,
+    PLAN_INTERVAL_PER_REPLICA,
+    PROGRESS_INTERVAL,
+)
 from gangline.jobs.plan.actions import JobEvent, JobPlan
 from gangline.jobs.reconciler import CachedJobReconciler
 from gangline.jobs.site import Site
@@ -28,9 +33,9 @@ TORCH = PyTorch()
 class Desk:
     """An executor whose writes the next reconcile sees at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 3) -> None:
         self.clock = FakeClock()
-        self.job = make_job(PYTORCHJOB, master=1, worker=3)
+        self.job = make_job(PYTORCHJOB, master=1, worker=workers)
         self.jobs: Cache[Any] = Cache()
         self.pods: Cache[Pod] = Cache({OWNER_INDEX: lambda pod: ("uid-job",), ORPHAN_INDEX: lambda found: ()})
         self.services: Cache[Service] = Cache({OWNER_INDEX: lambda found: ("uid-job",), ORPHAN_INDEX: lambda found: ()})
@@ -86,11 +91,41 @@ async def test_counters_alone_wait_a_moment_for_more_of_them() -> None:
     written = len(desk.writes)
     desk.run(pods[1])
     assert await desk.look() == COUNTER_INTERVAL
-    desk.run(pods[2], pods[3])
+    desk.run(pods[2])
     await desk.clock.advance(COUNTER_INTERVAL)
     await desk.look()
     assert len(desk.writes) == written + 1
+    assert desk.job.status.replica_statuses["Worker"].active == 2
+
+
+async def test_that_all_replicas_are_active_never_waits() -> None:
+    desk = Desk()
+    pending = [make_member("Worker", n, of=PYTORCHJOB, phase="Pending") for n in range(3)]
+    desk.run(make_member("Master", of=PYTORCHJOB), *pending)
+    await desk.look()
+    desk.run(*(make_member("Worker", n, of=PYTORCHJOB) for n in range(3)))
+    assert await desk.look() is None
     assert desk.job.status.replica_statuses["Worker"].active == 3
+
+
+async def test_a_large_job_is_not_planned_at_every_change_of_a_pod() -> None:
+    desk = Desk(workers=MIN_PACED_REPLICAS - 1)
+    workers = range(MIN_PACED_REPLICAS - 1)
+    desk.run(
+        make_member("Master", of=PYTORCHJOB),
+        *(make_member("Worker", n, of=PYTORCHJOB, phase="Pending") for n in workers),
+    )
+    await desk.look()
+    written = len(desk.writes)
+    desk.run(*(make_member("Worker", n, of=PYTORCHJOB) for n in workers))
+    interval = PLAN_INTERVAL_PER_REPLICA * MIN_PACED_REPLICAS
+    delay = await desk.look()
+    assert delay is not None
+    assert timedelta() < delay <= interval
+    assert len(desk.writes) == written
+    await desk.clock.advance(2 * interval)
+    await desk.look()
+    assert desk.job.status.replica_statuses["Worker"].active == len(workers)
 
 
 async def test_a_condition_never_waits() -> None:
@@ -130,10 +165,8 @@ async def test_a_job_goes_on_under_a_definition_that_prunes_our_fields() -> None
 
 def test_a_job_has_all_the_room_until_others_need_some() -> None:
     shares = CreateSlots(24)
-    idle = shares.busy
     with shares.reserve() as part:
         assert part() == 24
-        assert (idle, shares.busy) == (False, True)
         with shares.reserve() as other:
             assert part() == other() == 12
             with shares.reserve(), shares.reserve():

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 import pytest
 
 from gangline.api.core import ConfigMap, Namespace, Node, Pod
-from gangline.api.meta import Key, Selector
+from gangline.api.meta import Key, Object, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.kube.client import Client
+from gangline.kube.client import Client, metadata_only
 from gangline.kube.errors import (
     ApiError,
     Conflict,
@@ -256,6 +256,34 @@ async def test_plain_kind_gives_the_whole_object() -> None:
     client = Client(Scripted(ok(whole), ok({"metadata": {}, "items": [whole]})))
     assert await client.get(client.unstructured(Pod), KEY) == whole
     assert (await client.list(client.unstructured(Pod))).items == (whole,)
+
+
+async def test_of_an_object_that_nobody_reads_the_server_sends_only_the_metadata() -> None:
+    whole = {"metadata": {"name": "one", "uid": "u"}, "spec": {"containers": [{"name": "x"}]}}
+    partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": whole["metadata"]}
+    wire = Scripted(ok(partial), ok(whole), ok(partial), ok({}))
+    client = Client(wire)
+    pods = metadata_only(client.scheme.of(Pod))
+    created = await client.create(pods, {"metadata": {"name": "one"}}, namespace="team")
+    # A server may send the whole object all the same.
+    patched = await client.patch(pods, KEY, {"metadata": {"labels": {"a": "b"}}})
+    assert type(created) is type(patched) is Object
+    assert [created.metadata.uid, patched.metadata.uid, (await client.get(pods, KEY)).metadata.uid] == ["u"] * 3
+    await client.delete(Pod, KEY)
+    accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+    assert {request.accept for request in wire.requests} == {accept}
+    assert wire.seen[:2] == [
+        "POST /api/v1/namespaces/team/pods?fieldManager=gangline",
+        "PATCH /api/v1/namespaces/team/pods/one?fieldManager=gangline",
+    ]
+    assert json.loads(wire.requests[0].body)["kind"] == "Pod"
+
+
+async def test_lists_are_whole_also_of_metadata() -> None:
+    wire = Scripted(page("a"))
+    client = Client(wire)
+    (found,) = (await client.list(metadata_only(client.scheme.of(Pod)))).items
+    assert (found.metadata.name, wire.requests[0].accept) == ("a", "application/json")
 
 
 async def test_pages_follow_the_tokens_to_the_end() -> None:

@@ -42,32 +42,33 @@ def job(name: str) -> JSON:
 
 
 class Held(ForwardingTransport):
-    """A transport that counts creates, and lets pods be created only while it is open."""
+    """A transport that counts creates and status writes, and holds those of one kind back unless it is open."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
         self._changed = asyncio.Condition()
+        self.holds = "pods"
         self.open = asyncio.Event()
         self.asked: Counter[str] = Counter()
         self.made: Counter[str] = Counter()
 
     async def send(self, request: Request, *, timeout: timedelta | None = None) -> Response:
-        plural = request.path.rpartition("/")[2] if request.method == "POST" else ""
-        await self._count(self.asked, plural)
-        if plural == "pods":
+        what = request.path.rpartition("/")[2] if request.method in ("POST", "PATCH") else ""
+        await self._count(self.asked, what)
+        if what == self.holds:
             await self.open.wait()
         answer = await self._transport.send(request, timeout=timeout)
-        await self._count(self.made, plural)
+        await self._count(self.made, what)
         return answer
 
-    async def _count(self, counts: Counter[str], plural: str) -> None:
+    async def _count(self, counts: Counter[str], what: str) -> None:
         async with self._changed:
-            counts[plural] += 1
+            counts[what] += 1
             self._changed.notify_all()
 
-    async def until(self, counts: Counter[str], plural: str, number: int) -> None:
+    async def until(self, counts: Counter[str], what: str, number: int) -> None:
         async with self._changed:
-            await self._changed.wait_for(lambda: counts[plural] >= number)
+            await self._changed.wait_for(lambda: counts[what] >= number)
 
 
 @asynccontextmanager
@@ -88,23 +89,28 @@ async def operating(clock: FakeClock) -> AsyncIterator[tuple[Client, Held]]:
                 yield client, held
 
 
-async def test_an_event_waits_while_pods_of_any_job_are_made_and_is_written_then() -> None:
+@pytest.mark.parametrize(("held_back", "count"), [("pods", WORKERS), ("status", 1)])
+async def test_an_event_waits_for_the_pods_and_the_status_of_any_job_and_is_written_then(
+    held_back: str, count: int
+) -> None:
     clock = FakeClock()
     async with operating(clock) as (client, held):
+        held.holds = held_back
         held.open.set()
         await client.create(JAXJob, job("made"))
         await held.until(held.made, "pods", WORKERS)
         held.open.clear()
+        earlier = held.asked[held_back]
         await client.create(JAXJob, job("under-way"))
-        await held.until(held.asked, "pods", 2 * WORKERS)
-        # Events are due now, but wait up to MAX_BUSY_WAIT while pods are being created.
+        await held.until(held.asked, held_back, earlier + count)
+        # Events are due now, but wait up to MAX_BUSY_WAIT while there is other work.
         await clock.advance(EVENT_DELAY)
         await clock.advance(MAX_BUSY_WAIT - EVENT_DELAY - 2 * BUSY_POLL_INTERVAL)
         assert held.asked["events"] == 0
         held.open.set()
-        await held.until(held.made, "pods", 2 * WORKERS)
-        await clock.advance(BUSY_POLL_INTERVAL)
-        await held.until(held.made, "events", 1)
+        while not held.made["events"]:
+            # Once more after what follows from the last write.
+            await clock.advance(BUSY_POLL_INTERVAL)
         event = (await client.list(Event)).items[0]
         assert (event.type, event.reason, event.regarding.name) == ("Normal", "SuccessfulCreatePod", "made")
 

@@ -39,7 +39,7 @@ from gangline.jobs.plan.creation import companion_actions, deletions
 from gangline.jobs.plan.finish import companion_deletions
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.render import companion_body
-from gangline.jobs.pods.replicas import Member, all_pods, member_name
+from gangline.jobs.pods.replicas import Member, all_pods
 from gangline.jobs.site import missing_scheduler_message
 
 
@@ -76,8 +76,7 @@ def _active_plan(observed: ObservedJob[MPIJobV2], change: StatusChange, domain: 
     workers = tuple(
         Create(PODS, objects.worker_pod(observed.job, member.index, domain, _gang_edits(observed, member)))
         for member in observed.gang.missing()
-        if member.type == WORKER
-        and (PODS, member_name(observed.job.metadata.name, member)) not in observed.children.pending_creates
+        if member.type == WORKER and (PODS, observed.gang.names[member]) not in observed.children.pending_creates
     )
     launcher = _launcher_create(observed) if _may_launch(observed) else ()
     keys = _key_pair(observed) if workers or launcher else ()

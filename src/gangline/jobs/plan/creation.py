@@ -17,7 +17,7 @@ from gangline.jobs.plan.render import companion_body, job_service_body, pod_body
 from gangline.jobs.plan.restarts import restart_scope
 from gangline.jobs.plan.rounds import confirmations, early_confirmations, unended_pods
 from gangline.jobs.pods.labels import member_labels
-from gangline.jobs.pods.replicas import Member, member_name, round_number
+from gangline.jobs.pods.replicas import Member, round_number
 from gangline.jobs.site import ServiceMode
 
 
@@ -50,7 +50,7 @@ def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: Res
     missing = [
         member
         for member in observed.gang.missing()
-        if (PODS, name := member_name(observed.job.metadata.name, member)) not in adopted
+        if (PODS, name := observed.gang.names[member]) not in adopted
         and (PODS, name) not in observed.children.pending_creates
     ]
     creates = any(isinstance(action, Create) for action in preparation)
@@ -163,7 +163,7 @@ def _service_actions(
     creates = tuple(
         Create(SERVICES, service_body(job, member, replicas[member.type].template, job_kind, ledger.addresses))
         for member in members
-        if member_name(job.metadata.name, member) not in existing
+        if observed.gang.names[member] not in existing
     )
     return (*deletes, *creates)
 
@@ -180,15 +180,17 @@ def deletions(observed: ObservedJob[J], resource: str, children: Iterable[Pod | 
 def surplus_deletions(observed: ObservedJob[J]) -> tuple[Delete, ...]:
     """Delete pods beyond the number of replicas or of an earlier round, and services without a replica."""
     job, gang = observed.job.metadata.name, observed.gang
-    names = {member_name(job, member) for member in gang.seats} | {job}
+    names = {*gang.names.values(), job}
     services = (service for service in observed.children.services if service.metadata.name not in names)
     return (*deletions(observed, PODS, (*gang.stale, *gang.extra)), *deletions(observed, SERVICES, services))
 
 
 def _adoptions(observed: ObservedJob[J]) -> tuple[Adopt, ...]:
     """Adopt objects without an owner that have the job's labels and the name of one of its children."""
+    if not observed.children.orphans:
+        return ()
     job = observed.job.metadata.name
-    names = {(kind, member_name(job, member)) for member in observed.gang.seats for kind in (PODS, SERVICES)}
+    names = {(kind, name) for name in observed.gang.names.values() for kind in (PODS, SERVICES)}
     if observed.site.services is ServiceMode.PER_JOB:
         names.add((SERVICES, job))
     return tuple(

@@ -15,7 +15,7 @@ from gangline.jobs.plan.actions import ConfirmEnded, ConfirmJob
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import restart_scope
 from gangline.jobs.pods.labels import member_labels
-from gangline.jobs.pods.replicas import all_pods, member_name, round_number
+from gangline.jobs.pods.replicas import all_pods, round_number
 
 STILL_TERMINATING = "PodStillTerminating"
 """Reason of condition Blocked, and of an event: a pod of the last round does not end."""
@@ -57,7 +57,7 @@ def unended_pods(framework: Framework[J], observed: ObservedJob[J], ledger: Rest
     """
     scope = restart_scope(observed.job, framework.run_policy(observed.job))
     together = scope is RestartScope.JOB or ledger.draining
-    names = {member_name(observed.job.metadata.name, member) for member in observed.gang.seats}
+    names = set(observed.gang.names.values()) if observed.children.orphans else ()
     orphans = (
         child for _, child in observed.children.orphans if isinstance(child, Pod) and child.metadata.name in names
     )
@@ -93,8 +93,7 @@ def _unseen_pods(observed: ObservedJob[J], ledger: RestartLedger) -> tuple[Confi
     if not ledger.round:
         return ()
     return tuple(
-        ConfirmEnded(member_name(job.metadata.name, member), ledger.round, member_labels(job, member))
-        for member in gang.missing()
+        ConfirmEnded(gang.names[member], ledger.round, member_labels(job, member)) for member in gang.missing()
     )
 
 

@@ -45,6 +45,8 @@ class Gang(msgspec.Struct, frozen=True):
     """All replicas of a job in order, the pods that run them, and the pods to delete."""
 
     seats: tuple[Member, ...]
+    # The names of their pods.
+    names: Mapping[Member, str]
     # Pods of the current round, by replica.
     pods: Mapping[Member, Pod]
     # Replicas for which a pod of that name exists, of whatever round.
@@ -59,7 +61,8 @@ class Gang(msgspec.Struct, frozen=True):
     def of(cls, job: str, replicas: Mapping[str, ReplicaSpec], pods: Iterable[Pod], number: int = 0) -> "Gang":
         """Assign the pods that a job owns to its replicas. `number` is the job's current round."""
         members = job_members(replicas)
-        by_name = {member_name(job, member): member for member in members}
+        names = {member: member_name(job, member) for member in members}
+        by_name = {name: member for member, name in names.items()}
         current: dict[Member, Pod] = {}
         taken: set[Member] = set()
         stale: list[Pod] = []
@@ -75,7 +78,7 @@ class Gang(msgspec.Struct, frozen=True):
             else:
                 current[member] = pod
         ordered = {member: current[member] for member in members if member in current}
-        return cls(members, ordered, taken, tuple(stale), tuple(extra), _counts_by_type(replicas, ordered))
+        return cls(members, names, ordered, taken, tuple(stale), tuple(extra), _counts_by_type(replicas, ordered))
 
     def missing(self) -> tuple[Member, ...]:
         """The replicas without a pod, of whatever round: their names are free."""
@@ -93,8 +96,8 @@ def all_pods(gang: Gang) -> tuple[Pod, ...]:
 
 def round_number(metadata: ObjectMeta) -> int:
     """The round of its gang in which a pod or service was created."""
-    annotation = metadata.annotations.get(ROUND_ANNOTATION, "0")
-    return int(annotation) if annotation.isdigit() else 0
+    annotation = metadata.annotations.get(ROUND_ANNOTATION)
+    return int(annotation) if annotation is not None and annotation.isdigit() else 0
 
 
 def _counts_by_type(replicas: Mapping[str, ReplicaSpec], pods: Mapping[Member, Pod]) -> dict[str, Counts]:

@@ -82,11 +82,11 @@ async def _handshake(tls_socket: ssl.SSLSocket) -> None:
             add, remove = loop.add_writer, loop.remove_writer
         else:
             return
-        add(tls_socket, _wake, ready)
+        add(tls_socket.fileno(), _wake, ready)
         try:
             await ready
         finally:
-            remove(tls_socket)
+            remove(tls_socket.fileno())
 
 
 def _wake(ready: asyncio.Future[None]) -> None:
@@ -104,11 +104,15 @@ class TlsSocket:
         """
         self._loop = asyncio.get_running_loop()
         self._socket, self._listener, self._read_interval = connected, end, rest
+        # The loop gets the number: of a socket object it would make a text at every registration.
+        self._fd = connected.fileno()
         self._max_read = TLS_RECORD_BYTES if isinstance(connected, ssl.SSLSocket) else MAX_READ_BYTES
         # Data that the kernel has not accepted yet.
         self._unsent = bytearray()
         self._is_open = self._is_reading = True
-        self._loop.add_reader(connected, self._on_readable)
+        # Whether the event loop watches for data. Not while resting, nor right after it, if there was data again.
+        self._is_watched = False
+        self._watch()
 
     def is_closing(self) -> bool:
         return not self._is_open
@@ -130,25 +134,42 @@ class TlsSocket:
             return
         if sent < len(data):
             self._unsent += memoryview(data)[sent:]
-            self._loop.add_writer(self._socket, self._on_writable)
+            self._loop.add_writer(self._fd, self._on_writable)
 
     def pause(self) -> None:
         """Stop reading, so that the peer has to wait."""
         if self._is_open and self._is_reading:
             self._is_reading = False
-            self._loop.remove_reader(self._socket)
+            self._unwatch()
 
     def resume(self) -> None:
         if self._is_open and not self._is_reading:
             self._is_reading = True
-            self._loop.add_reader(self._socket, self._on_readable)
+            self._watch()
 
     def abort(self) -> None:
         """Close the socket without the TLS shutdown, which may take long and is of no use here."""
         if self._close():
             self._loop.call_soon(self._listener.connection_lost, None)
 
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _unwatch(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(self._fd)
+
+    def _end_rest(self) -> None:
+        """Read what has arrived meanwhile. Under load there is some, and the event loop need not watch the socket."""
+        if self._is_open and not self._is_reading:
+            self._is_reading = True
+            self._on_readable()
+
     def _on_readable(self) -> None:
+        received = False
         while self._is_open and self._is_reading:
             try:
                 data = self._socket.recv(self._max_read)
@@ -160,12 +181,16 @@ class TlsSocket:
             if not data:
                 self._close_and_notify(None)
                 return
+            received = True
             self._listener.data_received(data)
             if not self._read_interval:
                 break
-        if self._read_interval and self._is_reading:
-            self.pause()
-            self._loop.call_later(self._read_interval, self.resume)
+        if self._read_interval and self._is_open and self._is_reading:
+            if received:
+                self.pause()
+                self._loop.call_later(self._read_interval, self._end_rest)
+            else:
+                self._watch()
         if self._unsent:
             # With TLS a write may wait for a read: the peer may be renewing its key.
             self._on_writable()
@@ -182,7 +207,7 @@ class TlsSocket:
             return
         del self._unsent[:sent]
         if not self._unsent:
-            self._loop.remove_writer(self._socket)
+            self._loop.remove_writer(self._fd)
 
     def _close_and_notify(self, error: Exception | None) -> None:
         if self._close():
@@ -193,8 +218,8 @@ class TlsSocket:
         if not self._is_open:
             return False
         self._is_open = False
-        self._loop.remove_reader(self._socket)
-        self._loop.remove_writer(self._socket)
+        self._unwatch()
+        self._loop.remove_writer(self._fd)
         self._unsent.clear()
         self._socket.close()
         return True

@@ -35,6 +35,7 @@ class UpRequest(NamedTuple):
         """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
         self._node_settings()
         self.access.check()
+        self.history.mirror(Path())
 
     def as_arguments(self) -> list[str]:
         """The arguments that give another process the same options."""

@@ -36,6 +36,7 @@ FLUSH_INTERVAL = timedelta(seconds=1)
 PULSE_SECONDS = 5.0
 """How often a recorder without changes says that it is there."""
 TIDY_SECONDS = 600.0
+MIRROR_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 """After a failed write, for example on a full disk."""
 LOG_LINES, LOG_BYTES = 100, 8 * 2**10
@@ -65,7 +66,10 @@ class HistoryRecorder:
         limits: HistoryLimits | None = None,
         read_log: LogTail | None = None,
         diagnose: Diagnose | None = None,
+        mirror: Callable[[float], object] | None = None,
     ) -> None:
+        """`mirror` copies the folder elsewhere, given the time; it is called once a minute, in a thread."""
+        self._mirror, self._mirror_problem = mirror, ""
         self._folder, self._clock, self._source, self._limits = folder, clock, source, limits or HistoryLimits()
         self._read_log, self._diagnose = read_log, diagnose
         self._writer: HistoryWriter | None = None
@@ -107,6 +111,7 @@ class HistoryRecorder:
     async def run(self, feed: Callable[[], Awaitable[object]] | None = None) -> None:
         """Write what is recorded until cancelled. `feed` is called before, and may record more."""
         last_write = last_tidy = -math.inf
+        last_copy = self.now
         while True:
             now = self.now
             if feed is not None:
@@ -119,6 +124,9 @@ class HistoryRecorder:
                 await self._in_thread(self._tidy)
             wrote = await self.write(pulse=now - last_write > PULSE_SECONDS)
             last_write = now if wrote else last_write
+            if now - last_copy > MIRROR_SECONDS:
+                last_copy = now
+                await self._in_thread(self._copy)
             await self._clock.sleep(FLUSH_INTERVAL)
 
     async def collect_logs(self) -> None:
@@ -164,6 +172,7 @@ class HistoryRecorder:
             self._writer.close(self.now)
         except OSError as error:
             self._fail(error)
+        self._copy()
 
     @property
     def objects(self) -> Mapping[str, JSON]:
@@ -195,6 +204,18 @@ class HistoryRecorder:
             self._writer.abandon()
         self._problem = self._last_problem = str(error)
         self._retry_at = self.now + RETRY_SECONDS
+
+    def _copy(self) -> None:
+        if self._mirror is None:
+            return
+        try:
+            self._mirror(self.now)
+        except OSError as error:
+            if str(error) != self._mirror_problem:
+                log.warning("the history cannot be copied, will retry", extra={"error": str(error)})
+            self._mirror_problem = str(error)
+        else:
+            self._mirror_problem = ""
 
     def _tidy(self) -> None:
         tidy(self._folder, self._limits, self.now)

@@ -64,10 +64,13 @@ class SegmentReplay:
     def end(self) -> float:
         """The time of the last line."""
         began = self.start.began if self.start is not None else 0.0
-        for line in reversed(self._text.splitlines()):
-            decoded = decode_line(line)
+        end = len(self._text) - 1
+        while end > 0:
+            start = self._text.rfind(b"\n", 0, end) + 1
+            decoded = decode_line(self._text[start:end])
             if isinstance(decoded, BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine | PulseLine):
                 return began + decoded.at / 1000
+            end = start - 1
         return began
 
     def members(self, uid: str) -> set[int]:

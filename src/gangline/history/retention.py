@@ -18,6 +18,9 @@ from gangline.history.segments import (
     read_text,
 )
 
+LEFTOVER_SECONDS = 3600.0
+"""The age from which a file that was not finished is removed."""
+
 
 class HistoryLimits(msgspec.Struct, frozen=True):
     """How much history stays, and in which portions it goes."""
@@ -54,6 +57,11 @@ def tidy(folder: Path, limits: HistoryLimits, now: float) -> None:
             end = index.end if index is not None else _close_segment(path)
             if end is not None:
                 closed.append(ClosedSegment(path, path.stat().st_size, end))
+    for path in folder.glob(f".*{SUFFIX}.*.new"):
+        # Left by a process that was killed while it closed a segment.
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < now - LEFTOVER_SECONDS:
+                path.unlink()
     for path in expired_segments(closed, limits, now, open_bytes):
         path.unlink(missing_ok=True)
 

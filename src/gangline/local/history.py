@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -44,10 +44,11 @@ class StoreRecording:
         *,
         kinds: Sequence[tuple[str, str]] = (),
         limits: "HistoryLimits | None" = None,
+        mirror: Callable[[float], object] | None = None,
     ) -> None:
         """`folder` is that of the history, `state` the node's; `kinds` are those of custom operators, as group and plural."""
         self._folder, self._state, self._clock, self._kinds = folder, state, clock, kinds
-        self._limits = limits
+        self._limits, self._mirror = limits, mirror
         self._diagnose: Diagnose | None = None
         self._initial: tuple[StoreRecord, ...] = ()
         self._changes: deque[tuple[float, Sequence[StoreEvent]]] = deque()
@@ -122,6 +123,7 @@ class StoreRecording:
                 limits=self._limits,
                 read_log=self._end_of_log,
                 diagnose=self._diagnose,
+                mirror=self._mirror,
             )
             records = (record for record in self._initial if record.path.startswith(self._prefixes))
             objects = {record.path: self._decoder.decode(record.path, record.data) for record in records}

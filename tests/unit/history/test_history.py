@@ -239,6 +239,15 @@ def test_a_killed_writer_leaves_a_segment_that_the_next_one_closes(tmp_path: Pat
     assert HistoryReader(tmp_path).objects_at(101.0) == {JOB_PATH: job()}
 
 
+def test_what_a_killed_process_did_not_finish_is_removed_later(tmp_path: Path) -> None:
+    leftover = tmp_path / f".00000000100000-abc-000000{SUFFIX}.1234.new"
+    leftover.write_bytes(b"half")
+    tidy(tmp_path, HistoryLimits(), leftover.stat().st_mtime + 10)
+    assert leftover.exists()
+    tidy(tmp_path, HistoryLimits(), leftover.stat().st_mtime + 4000)
+    assert not leftover.exists()
+
+
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     strange = [tmp_path / "notes.txt", tmp_path / f"00000000100000-abc-000000{SUFFIX}"]
     for file in strange:

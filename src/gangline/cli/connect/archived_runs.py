@@ -13,6 +13,7 @@ from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.cli.connect.past import PastView
 from gangline.cli.connect.server import START_SERVER_HINT
+from gangline.history.objectstore import open_history
 from gangline.history.reader import HistoryReader
 from gangline.kube.transport.api import Request, Response, ResponseStream, Transport
 from gangline.kube.transport.http import HttpTransport
@@ -38,7 +39,7 @@ async def open_archive(folder: Path, *, as_it_was: bool = False) -> AsyncIterato
 @asynccontextmanager
 async def open_past(view: PastView, folder: Path) -> AsyncIterator[Transport]:
     """A transport to the objects of a recorded moment, until the block ends. `folder` is the state folder."""
-    reader = HistoryReader(view.history)
+    reader = HistoryReader(open_history(view.history))
     async with (
         past_plane(reader, view.moment, known_definitions(), folder) as plane,
         HttpTransport(plane.inner_connection) as transport,

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from pathlib import Path
 from typing import NamedTuple
 
 from gangline.base.clock import frozen_time
@@ -13,8 +12,8 @@ from gangline.base.clock import frozen_time
 class PastView(NamedTuple):
     """A recorded moment."""
 
-    history: Path
-    """The folder of the history."""
+    history: str
+    """The folder or URL of the history."""
     moment: datetime
 
 

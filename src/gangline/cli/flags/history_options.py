@@ -1,6 +1,8 @@
 """The options of the history that a plane records."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
@@ -20,6 +22,7 @@ class HistoryOptions(NamedTuple):
     history: bool
     history_size: int
     history_age: timedelta
+    history_mirror: str
 
     @classmethod
     def take_from(cls, options: dict[str, Any]) -> Self:
@@ -31,13 +34,24 @@ class HistoryOptions(NamedTuple):
         if not self.history:
             return ["--no-history"]
         age = f"{self.history_age.total_seconds()}s"
-        return ["--history-size", str(self.history_size), "--history-age", age]
+        mirror = ["--history-mirror", self.history_mirror] if self.history_mirror else []
+        return ["--history-size", str(self.history_size), "--history-age", age, *mirror]
 
     def limits(self) -> "HistoryLimits | None":
         """How much is kept; None if nothing is recorded."""
         from gangline.history.retention import HistoryLimits
 
         return HistoryLimits(self.history_size * MEGABYTE, self.history_age) if self.history else None
+
+    def mirror(self, folder: Path) -> "Callable[[float], object] | None":
+        """Copies the history of a folder to the object store, given the time; None without one. Raises `InputError`."""
+        limits = self.limits()
+        if not self.history_mirror or limits is None:
+            return None
+        from gangline.history.objectstore import ObjectStoreSegments
+
+        store = ObjectStoreSegments(self.history_mirror)
+        return lambda now: store.upload(folder, limits, now)
 
 
 history_options = option_group(
@@ -50,5 +64,11 @@ history_options = option_group(
         "--history-size", 512, "The oldest records go beyond this size.", type=click.IntRange(min=1), metavar="MB"
     ),
     duration_option("--history-age", "30d", "Records that are older than this go."),
+    click.option(
+        "--history-mirror",
+        default="",
+        metavar="URL",
+        help="Copy the history there once a minute, such as s3://bucket/history; needs gangline[objectstore].",
+    ),
 )
 """Adds the history options to a command, which takes them out of its options with `HistoryOptions.take_from`."""

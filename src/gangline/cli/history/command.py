@@ -2,7 +2,6 @@
 
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import click
 
@@ -36,14 +35,13 @@ class MomentCommand(CliCommand):
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TIME [COMMAND [ARGUMENTS]...]")
 @click.option(
     "--history",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Folder of the history.  [default: that of this machine's runs and plane]",
+    "place",
+    metavar="FOLDER|URL",
+    help="Where the history is.  [default: that of this machine's runs and plane]",
 )
 @click.option("--serve", is_flag=True, help="Serve that moment to kubectl and other clients, until interrupted.")
 @click.pass_context
-def at(ctx: click.Context, words: tuple[str, ...], folder: Path | None, serve: bool) -> int:
+def at(ctx: click.Context, words: tuple[str, ...], place: str | None, serve: bool) -> int:
     r"""Show jobs, pods, events and logs as they were at a moment, also of jobs that are gone.
 
     \b
@@ -66,8 +64,7 @@ def at(ctx: click.Context, words: tuple[str, ...], folder: Path | None, serve: b
     if not words:
         raise click.UsageError(f"which time? write one of {FORMS}", ctx)
     text, command = split_moment(words)
-    folder = folder or home_folder() / "history"
-    view = find_moment(folder, parse_moment(text, SystemClock().now()))
+    view = find_moment(place or str(home_folder() / "history"), parse_moment(text, SystemClock().now()))
     if serve:
         from gangline.cli.history.serve import serve_past
 
@@ -87,16 +84,17 @@ def at(ctx: click.Context, words: tuple[str, ...], folder: Path | None, serve: b
     return code if isinstance(code, int) else 0
 
 
-def find_moment(folder: Path, moment: datetime) -> PastView:
+def find_moment(place: str, moment: datetime) -> PastView:
     """The moment to show: this one, or the last recorded one before it, which is then printed. Raises `InputError`."""
+    from gangline.history.objectstore import open_history
     from gangline.history.reader import HistoryReader
 
-    reader = HistoryReader(folder)
+    reader = HistoryReader(open_history(place))
     shown, now = reader.last_recorded(moment.timestamp()), SystemClock().now()
     if shown is None:
         starts = [span.start for span in reader.spans()]
         if not starts:
-            raise InputError(f"{folder}: has no history; gangline up and gangline run record one")
+            raise InputError(f"{place}: has no history; gangline up and gangline run record one")
         first = datetime.fromtimestamp(min(starts)).astimezone()
         raise InputError(
             f"{moment_text(moment, now)}: is before the record began; it begins at {moment_text(first, now)}"
@@ -105,4 +103,4 @@ def find_moment(folder: Path, moment: datetime) -> PastView:
     if moment - found > QUIET_TIME:
         note = f"nothing was recorded at {moment_text(moment, now)}; this is the state at {moment_text(found, now)}"
         click.echo(note, err=True)
-    return PastView(folder, found)
+    return PastView(place, found)

@@ -18,6 +18,7 @@ from gangline.base.errors import InputError
 from gangline.base.files import write_private
 from gangline.cli.connect.archived_runs import known_definitions
 from gangline.cli.connect.past import PastView
+from gangline.history.objectstore import open_history
 from gangline.history.reader import HistoryReader
 from gangline.kube.config.access import PlaneAccess
 from gangline.local.archive.past import past_plane
@@ -31,7 +32,7 @@ async def past_server(view: PastView) -> AsyncIterator[Path]:
     with tempfile.TemporaryDirectory(prefix="gangline-past-") as name:
         folder = Path(name)
         settings = PlaneSettings(certificates=folder / "certificates")
-        reader = HistoryReader(view.history)
+        reader = HistoryReader(open_history(view.history))
         async with past_plane(reader, view.moment, known_definitions(), home_folder(), settings) as plane:
             assert plane.certificates is not None
             access = PlaneAccess(plane.url, plane.token, plane.certificates.ca)

@@ -189,7 +189,7 @@ def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTa
 def at_moment(text: str, moment: datetime) -> str:
     """The text with its commands that read showing the same moment."""
     time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return re.sub(r"\bgangline (?=(?:describe|events|get|logs|why) )", f"gangline at {time} ", text)
+    return re.sub(r"(?<=\bgangline )(?=(?:describe|events|get|logs|why) )", f"at {time} ", text)
 
 
 def _as_gangline_command(text: str) -> str:

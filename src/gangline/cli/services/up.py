@@ -183,7 +183,10 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     local, notifications = request.local_settings(home), notification_settings(request.notify)
     stop, periodic = asyncio.Event(), None
     limits = request.history.limits()
-    recording = StoreRecording(home.history, home.pods, clock, limits=limits) if limits is not None else None
+    mirror = request.history.mirror(home.history)
+    recording = (
+        StoreRecording(home.history, home.pods, clock, limits=limits, mirror=mirror) if limits is not None else None
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.

@@ -41,6 +41,7 @@ class UpRequest(NamedTuple):
         self._node_settings()
         self.access.check()
         notification_settings(self.notify)
+        self.history.mirror(Path())
 
     def as_arguments(self) -> list[str]:
         """The arguments that give another process the same options."""

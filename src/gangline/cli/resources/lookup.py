@@ -40,6 +40,7 @@ EVENTS = _resource("", "v1", "Event", "events")
 NODES = _resource("", "v1", "Node", "nodes", namespaced=False)
 NAMESPACES = _resource("", "v1", "Namespace", "namespaces", namespaced=False)
 
+DEPLOYMENTS = _resource("apps", "v1", "Deployment", "deployments")
 BUILTIN_RESOURCES: tuple[tuple[Resource[JSON], tuple[str, ...]], ...] = (
     *((kind, ()) for kind in JOB_KINDS),
     (PODS, ("po",)),
@@ -53,7 +54,7 @@ BUILTIN_RESOURCES: tuple[tuple[Resource[JSON], tuple[str, ...]], ...] = (
     (_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",)),
     (_resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False), ("pv",)),
     (_resource("coordination.k8s.io", "v1", "Lease", "leases"), ()),
-    (_resource("apps", "v1", "Deployment", "deployments"), ("deploy",)),
+    (DEPLOYMENTS, ("deploy",)),
 )
 
 

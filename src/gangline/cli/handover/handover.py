@@ -16,10 +16,12 @@ from gangline.cli.exit_codes import SUCCEEDED
 from gangline.cli.handover.facts import (
     KubeflowObjects,
     back_lines,
+    back_text,
     kubeflow_deployments,
     kubeflow_webhooks,
     rehearsal_lines,
     replicas,
+    unfinished_text,
 )
 from gangline.cli.handover.operator_flags import MPI_VALUES, carried_values, deployed_settings
 from gangline.cli.handover.record import (
@@ -32,7 +34,7 @@ from gangline.cli.handover.record import (
 )
 from gangline.cli.handover.rehearsal import Rehearsal, rehearse
 from gangline.cli.install.cluster_objects import ClusterObjects
-from gangline.cli.install.flag_values import merged
+from gangline.cli.install.flag_values import merged, missing_values
 from gangline.cli.install.install import Installer, InstallMode, effective_request, print_verdict
 from gangline.cli.install.plan import ChangeAction
 from gangline.cli.install.record import InstallationRecord, ObjectRef, object_ref
@@ -40,12 +42,12 @@ from gangline.cli.install.request import (
     InstallObjects,
     InstallRequest,
     install_values,
-    objects_to_install,
     with_argument,
 )
 from gangline.cli.install.screen import InstallScreen
 from gangline.cli.install.uninstall import list_jobs
-from gangline.cli.resources.lookup import BUILTIN_RESOURCES
+from gangline.cli.install.waiting import NotReady
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES, DEPLOYMENTS
 from gangline.cli.services.doctor import is_lease_held
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, NotFound
@@ -53,7 +55,6 @@ from gangline.operator.definitions import CRDS
 from gangline.operator.settings import KUBEFLOW_LEASE, OperatorSettings
 from gangline.summary.objects import JOB_KINDS
 
-DEPLOYMENTS = next(resource for resource, _ in BUILTIN_RESOURCES if resource.kind == "Deployment")
 WEBHOOKS: tuple[Resource[JSON], ...] = tuple(
     Resource("admissionregistration.k8s.io", "v1", kind, f"{kind.lower()}s", dict[str, Any], namespaced=False)
     for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
@@ -90,9 +91,7 @@ class Handover:
             )
         carried = await self._carried_values(kubeflow, request)
         request = installer.request = request._replace(values=merged(carried, request.values))
-        owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)
-        creates_namespace = owns_namespace or not await installer.namespace_exists()
-        wanted = objects_to_install(request, creates_namespace=creates_namespace)
+        wanted = await installer.wanted_objects(record)
         plan = await installer.plan(wanted, record)
         rehearsal = await rehearse(self._client, _operator_settings(wanted), self._clock)
         self._screen.say(*rehearsal_lines(kubeflow, carried, plan, rehearsal))
@@ -104,7 +103,10 @@ class Handover:
             await self._stop(kubeflow.deployments)
             for body in kubeflow.webhooks:
                 await self._delete(object_ref(body))
-            await self._start_ours(wanted, record)
+            try:
+                await self._start_ours(wanted, record)
+            except NotReady as error:
+                raise NotReady(unfinished_text(str(error)), timed_out=error.timed_out) from error
         self._screen.say(await self._comparison_text(rehearsal, request))
         return await print_verdict(self._client, target, request) if request.wait else SUCCEEDED
 
@@ -124,7 +126,7 @@ class Handover:
         carried = carried_values(kubeflow.deployments)
         if await self._has_mpi_jobs():
             carried = merged(carried, MPI_VALUES)
-        return {name: value for name, value in carried.items() if name not in request.values}
+        return missing_values(carried, request.values)
 
     async def _has_mpi_jobs(self) -> bool:
         resource = next(kind for kind in JOB_KINDS if kind.kind == "MPIJob")
@@ -158,6 +160,9 @@ class Handover:
         first = wanted._replace(objects=with_argument(wanted.objects, OPERATOR, TAKE_OVER))
         await installer.apply(await installer.plan(first, record), record)
         if not installer.request.wait:
+            self._screen.say(
+                with_own_command(f"the operator keeps {TAKE_OVER}; to remove it when it runs: gangline upgrade")
+            )
             return
         await installer.wait(first)
         if not install_values(installer.request.values).leader_election.enabled:
@@ -221,12 +226,7 @@ class Handover:
             await self._start_theirs(saved)
             for ref in map_refs(await self._maps(namespace)):
                 await self._delete(ref)
-        self._screen.say(
-            with_own_command(
-                "the Kubeflow operator serves the jobs again; to remove what is left of ours: gangline uninstall"
-                f" --namespace {namespace}"
-            )
-        )
+        self._screen.say(back_text(saved, namespace))
         return SUCCEEDED
 
     async def _stop_ours(self, namespace: str) -> None:

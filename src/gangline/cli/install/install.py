@@ -5,14 +5,13 @@ from difflib import unified_diff
 from typing import NamedTuple
 
 from gangline import __version__
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError, InputError
-from gangline.base.invocation import with_own_command
 from gangline.cli.connect.server import ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.install.cluster_objects import ClusterObjects
-from gangline.cli.install.flag_values import merged, values_text
+from gangline.cli.install.flag_values import merged, settled, values_text
 from gangline.cli.install.plan import (
     CRD_KIND,
     ChangeAction,
@@ -21,6 +20,7 @@ from gangline.cli.install.plan import (
     comparable,
     helm_release,
     install_plan,
+    overlap_problem,
 )
 from gangline.cli.install.record import (
     InstallationRecord,
@@ -40,6 +40,7 @@ from gangline.cli.install.request import (
 from gangline.cli.install.screen import InstallScreen
 from gangline.cli.install.waiting import Waiter
 from gangline.cli.output import formats, tables
+from gangline.cli.resources.lookup import DEPLOYMENTS
 from gangline.cli.services.check_result import RESULT_ERROR, results_text
 from gangline.cli.services.doctor import conclusion, run_checks
 from gangline.kube.client import Client
@@ -47,6 +48,9 @@ from gangline.kube.errors import Forbidden, NotFound
 from gangline.operator.conflicting_operators import OperatorIdentity, find_conflicts
 from gangline.operator.settings import KUBEFLOW_LEASE
 from gangline.summary.objects import NAMESPACES
+
+OPERATOR_SELECTOR = "app.kubernetes.io/part-of=gangline,app.kubernetes.io/component=operator"
+"""The Deployments of our operator, whichever tool installed them."""
 
 
 class OtherOperator(GanglineError):
@@ -71,13 +75,30 @@ class Installer:
             return True
         return True
 
-    async def check_other_operators(self) -> None:
+    async def wanted_objects(self, record: InstallationRecord | None) -> InstallObjects:
+        """The objects to install; with the namespace if it is ours, and extra objects in it unless they name another."""
+        owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)
+        creates_namespace = owns_namespace or not await self.namespace_exists()
+        wanted = objects_to_install(self.request, creates_namespace=creates_namespace)
+        return wanted._replace(objects=[await self._placed(body) for body in wanted.objects])
+
+    async def _placed(self, body: JSON) -> JSON:
+        ref = object_ref(body)
+        if ref.namespace or not (await self.objects.resource(ref)).namespaced:
+            return body
+        return {**body, "metadata": {**body["metadata"], "namespace": self.request.namespace}}
+
+    async def check_other_operators(self, wanted: InstallObjects) -> None:
         """Raise `OtherOperator` if one serves the same jobs."""
         from gangline.api.kubeflow.kinds import TRAINING_KINDS
 
         values = install_values(self.request.values)
         lease = Key(self.request.namespace, values.leader_election.lease_name or KUBEFLOW_LEASE)
         me = OperatorIdentity(Key(self.request.namespace, ""), "gangline-operator", lease)
+        own = [object_ref(body).key for body in wanted.deployments]
+        deployments = await self.objects.list_readable(DEPLOYMENTS, Selector(labels=OPERATOR_SELECTOR))
+        if problem := overlap_problem(deployments, values.watch_namespaces, own):
+            raise OtherOperator(problem)
         for namespace in values.watch_namespaces or ("",):
             try:
                 conflicts = await find_conflicts(self.client, TRAINING_KINDS, namespace, me, self.clock.now())
@@ -169,10 +190,8 @@ async def install(
         await installer.wait_for_deletions()
     record = await installer.objects.read_record(request.namespace)
     request = installer.request = effective_request(request, record, mode)
-    owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)
-    creates_namespace = owns_namespace or not await installer.namespace_exists()
-    wanted = objects_to_install(request, creates_namespace=creates_namespace)
-    await installer.check_other_operators()
+    wanted = await installer.wanted_objects(record)
+    await installer.check_other_operators(wanted)
     plan = await installer.plan(wanted, record)
     if request.dry_run:
         print_plan(plan, with_diff=mode.is_upgrade)
@@ -197,13 +216,13 @@ def effective_request(request: InstallRequest, record: InstallationRecord | None
                 f"nothing is installed in namespace {request.namespace}; write gangline install, or name the namespace"
                 " with --namespace"
             )
-        return request
+        return request._replace(values=settled(request.values))
     problem = version_problem(record.version, __version__)
     if problem:
         raise InputError(problem)
     if mode.is_upgrade:
         values = request.values if mode.resets_values else merged(record.values, request.values)
-        return request._replace(values=values)
+        return request._replace(values=settled(values))
     if record.version != __version__:
         raise InputError(
             f"gangline {record.version} is installed in namespace {request.namespace}; to make it {__version__}:"
@@ -240,8 +259,17 @@ async def print_verdict(client: Client, target: ServerTarget, request: InstallRe
     namespaces = request.values.get("watchNamespaces") or (target.object_namespace,)
     results = [result async for result in run_checks(client, target._replace(namespace=namespaces[0]))]
     tables.write_stdout(results_text(results, colour=tables.stdout_uses_colour()))
-    tables.write_stdout(with_own_command(f"{conclusion(results)}\n"))
+    tables.write_stdout(f"{conclusion(results, first_job_command(target, namespaces[0]))}\n")
     return ERROR if any(result.result == RESULT_ERROR for result in results) else SUCCEEDED
+
+
+def first_job_command(target: ServerTarget, namespace: str) -> list[str]:
+    """A command that runs a job on the server: one for this machine alone, such as the demo, would not try it."""
+    context = target.connection.context
+    place = ["--context", context] if context else []
+    if namespace != target.object_namespace:
+        place += ["--namespace", namespace]
+    return ["run", *place, "--image", "IMAGE", "--", "python", "train.py"]
 
 
 def yaml_text(bodies: Sequence[JSON]) -> str:

@@ -1,11 +1,13 @@
 """From values to objects, and from the server's refusals to what to do."""
 
+import shlex
 from datetime import timedelta
 
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.install.install import InstallMode, effective_request
+from gangline.cli.connect.server import ServerTarget
+from gangline.cli.install.install import InstallMode, effective_request, first_job_command
 from gangline.cli.install.missing_rights import missing_right_text
 from gangline.cli.install.record import InstallationRecord, ObjectRef
 from gangline.cli.install.request import (
@@ -15,6 +17,7 @@ from gangline.cli.install.request import (
     objects_to_install,
     with_argument,
 )
+from gangline.kube.config.connection import Connection
 
 OLDER = InstallationRecord("0.0.9", {"logLevel": "debug"})
 SAME = InstallationRecord("0.1.0", {"logLevel": "debug"})
@@ -40,12 +43,48 @@ def test_a_value_is_merged_with_the_defaults_of_its_block() -> None:
 
 def test_a_number_is_a_text_where_a_text_is_expected() -> None:
     assert install_values({"image": {"tag": 4}}).image.tag == "4"
+    labels = {"disk": "ssd", "gpu": True, "rank": 1}
+    assert install_values({"nodeSelector": labels}).node_selector == {"disk": "ssd", "gpu": "true", "rank": "1"}
+
+
+def test_null_removes_an_entry_of_a_default() -> None:
+    """On OpenShift, for example, the cluster chooses the user."""
+    values = install_values({"podSecurityContext": {"runAsUser": None}, "resources": {"limits": None}})
+    assert "runAsUser" not in values.pod_security_context
+    assert values.pod_security_context["runAsNonRoot"] is True
+    assert set(values.resources) == {"requests"}
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"logLevel": "loud"}, "values: logLevel: invalid enum value 'loud'"),
+        ({"logLevel": "loud"}, "values: logLevel: is not allowed; write debug, error, info or warn"),
+        (
+            {"kinds": ["TFJobs"]},
+            "values: kinds[0]: is not allowed; write JAXJob, MPIJob, PaddleJob, PyTorchJob, TFJob or XGBoostJob",
+        ),
+        (
+            {"watchNamespaces": ["a", ""]},
+            (
+                "values: watchNamespaces[1]: is not allowed; write the name of a namespace: lower-case letters, digits and"
+                " dashes, as in team-a"
+            ),
+        ),
+        (
+            {"image": {"digest": "sha256:12"}},
+            "values: image.digest: is not allowed; write sha256: and 64 digits from 0 to f",
+        ),
+        (
+            {"leaderElection": {"leaseName": "My Lease"}},
+            (
+                "values: leaderElection.leaseName: is not allowed; write lower-case letters, digits, dashes and dots, as in"
+                " gangline.example.com"
+            ),
+        ),
+        (
+            {"extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap"}]},
+            "values: extraObjects[0]: has no metadata.name; write a whole object",
+        ),
         ({"replicaCnt": 1}, "values: replicaCnt: there is no such value; did you mean replicaCount?"),
         ({"image": {"tga": "1"}}, "values: image.tga: there is no such value; did you mean tag?"),
         ({"replicaCount": "two"}, "values: replicaCount: expected `int`, got `str`"),
@@ -78,6 +117,8 @@ def test_an_argument_is_added_to_one_component() -> None:
 def test_an_upgrade_keeps_the_values_and_flags_change_some() -> None:
     upgraded = effective_request(request(replicaCount=1), SAME, InstallMode(is_upgrade=True))
     assert upgraded.values == {"logLevel": "debug", "replicaCount": 1}
+    back = effective_request(request(logLevel=None, replicaCount=None), SAME, InstallMode(is_upgrade=True))
+    assert back.values == {}
     reset = effective_request(request(replicaCount=1), SAME, InstallMode(is_upgrade=True, resets_values=True))
     assert reset.values == {"replicaCount": 1}
 
@@ -96,6 +137,13 @@ def test_what_is_installed_already_is_respected(
 ) -> None:
     with pytest.raises(InputError, match=says):
         effective_request(request(), record, mode)
+
+
+def test_the_command_at_the_end_runs_a_job_on_the_server() -> None:
+    target = ServerTarget(Connection(server="https://a.example", context="prod", namespace="ann"), "ann")
+    assert shlex.join(first_job_command(target, "ann")) == "run --context prod --image IMAGE -- python train.py"
+    other = first_job_command(target, "team-a")
+    assert shlex.join(other) == "run --context prod --namespace team-a --image IMAGE -- python train.py"
 
 
 def test_the_same_again_is_no_mistake() -> None:

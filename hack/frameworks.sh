@@ -4,9 +4,10 @@
 #   hack/frameworks.sh [GROUP...]   bring what is not there yet (all groups: 1.4 GB to download, 5 GB on disk)
 #   hack/frameworks.sh --where      print group and environment, and do nothing
 #
-# Groups: light (XGBoost, LightGBM, Open MPI 5), mpi4 (Open MPI 4), jax, tensorflow, torch, paddle. They go to
+# Groups: light (XGBoost, LightGBM, Open MPI 5), mpi4 (Open MPI 4), jax, tensorflow, torch, transformers (which needs
+# torch), paddle. They go to
 # $GANGLINE_CACHE/frameworks (default: ~/.cache/gangline/frameworks), with a hash of the pinned packages in their names.
-# To change the packages edit requirements/frameworks/GROUP.in and there run (for torch with --no-deps)
+# To change the packages edit requirements/frameworks/GROUP.in and there run (for torch and transformers with --no-deps)
 #   uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header GROUP.in -o GROUP.txt
 set -euo pipefail
 
@@ -14,7 +15,7 @@ python=${PYTHON:-python3}
 cache=${GANGLINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gangline}/frameworks
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 pins=$here/../requirements/frameworks
-all="light mpi4 jax tensorflow torch paddle"
+all="light mpi4 jax tensorflow torch transformers paddle"
 
 # environment GROUP: where it goes, as tests/frameworks/conftest.py has it.
 environment() {
@@ -28,7 +29,7 @@ install() {
   printf 'installing %s ...\n' "$group" >&2
   rm -rf "$environment"
   "$python" -m venv "$environment"
-  [ "$group" != torch ] || options=(--no-deps)
+  case $group in torch|transformers) options=(--no-deps) ;; esac
   "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes ${options[@]+"${options[@]}"} -r "$pins/$group.txt" >&2
   if [ "$group" = torch ] && [ "$(uname)" = Linux ]; then
     "$environment/bin/python" "$here/torch_stubs.py" >&2

@@ -184,12 +184,14 @@ RELEASE = Release(service="kustomize")
 BASE_VALUES: JSON = {"namespace": {"create": True}}
 COMPONENT_VALUES: Mapping[str, JSON] = {
     "scheduler": {"scheduler": {"enabled": True}},
+    "dashboard": {"dashboard": {"enabled": True}},
     "monitoring": {
         "metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
         "grafanaDashboard": {"enabled": True},
     },
     "network-policy": {"networkPolicy": {"enabled": True}},
     "secure-metrics": {"metrics": {"secure": {"enabled": True}}},
+    "progress": {"progress": {"enabled": True}},
     "install-crds": {"crds": {"byOperator": True}},
     "mpi": {"rbac": {"mpiJobs": True}},
     "mpi-v2beta1": {"mpiV2beta1": True},
@@ -206,7 +208,8 @@ OVERLAYS: Mapping[str, tuple[str, ...]] = {
     "scheduler": ("scheduler",),
     "mpi": ("mpi",),
     "monitoring": ("monitoring",),
-    "all": ("scheduler", "mpi", "monitoring", "network-policy"),
+    "dashboard": ("dashboard",),
+    "all": ("scheduler", "dashboard", "mpi", "monitoring", "network-policy"),
 }
 """The components of each overlay; all have the CRDs and the base."""
 

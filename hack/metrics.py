@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from gangline.operator.metrics import JobMetrics
+from gangline.operator.metrics import JobMetrics, NotificationCounters
+from gangline.operator.progress.metrics import ProgressMetrics
 from gangline.runtime.metrics import PrometheusMetrics
 from gangline.scheduler.prometheus import PrometheusSchedulerMetrics
 
@@ -31,6 +32,8 @@ def metric_rows() -> dict[str, list[MetricRow]]:
     """The metrics by table: of both programs, of jobs, of the scheduler."""
     runtime, operator, scheduler = PrometheusMetrics(), PrometheusMetrics(), PrometheusMetrics()
     JobMetrics(operator.registry)
+    ProgressMetrics(operator.registry)
+    NotificationCounters(operator.registry)
     PrometheusSchedulerMetrics(scheduler.registry)
     both = sorted(_rows(runtime.registry))
     return {

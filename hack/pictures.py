@@ -1,7 +1,7 @@
 """Draws docs/images/*.svg from the text beside them. Standard library only; the same text gives the same bytes.
 
     python hack/pictures.py          draw everything again
-    python hack/pictures.py --demo   record `gangline demo` first, into docs/images/demo.txt
+    python hack/pictures.py --demo   film `gangline demo` first, into docs/images/demo.txt
 
 A diagram is a text file with one element per line; what follows " : " is for people, "|" starts a new line:
 
@@ -15,9 +15,12 @@ package map come from the import contract in pyproject.toml; the text only says 
 """
 
 import argparse
+import codecs
 import sys
+import tempfile
+import time
 import tomllib
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -274,43 +277,174 @@ def package(box: Box, name: str, line: Line, *, alone: bool) -> list[str]:
     return [shape, text(spots[0], name, "mono bold"), text(spots[1], told, "more")]
 
 
-def terminal(source: str) -> str:
-    """The final screen of a recorded session."""
-    lines = source.rstrip("\n").split("\n")
-    width, height = max(640.0, 40 + 7.85 * max(map(len, lines))), 58 + 17.0 * len(lines) + 16
+# The recorded session
+
+
+FRAME_SECONDS, HOLD_SECONDS = 0.5, 5.0
+"""The least time between two frames, and how long the last one stays before the session begins again."""
+SCREEN = (36, 92)
+GLYPH_CLASSES = {"green": "▆●✔━", "amber": "░↻◐", "red": "✖×"}
+
+
+class Frame(NamedTuple):
+    """The lines of the screen from a time on."""
+
+    at: float
+    lines: list[str]
+
+
+def read_session(source: str) -> list[Frame]:
+    """The frames of a recording: `@ SECONDS`, then `ROW<tab>TEXT` for every row that differs from the frame before."""
+    frames: list[Frame] = []
+    for line in source.splitlines():
+        if line.startswith("@ "):
+            frames.append(Frame(float(line[2:]), list(frames[-1].lines) if frames else []))
+            continue
+        row, _, content = line.partition("\t")
+        lines = frames[-1].lines
+        lines += [""] * (int(row) + 1 - len(lines))
+        lines[int(row)] = content
+    return frames
+
+
+def write_session(frames: list[Frame]) -> str:
+    """The recording that `read_session` reads."""
+    written: list[str] = []
+    before: list[str] = []
+    for frame in frames:
+        written.append(f"@ {frame.at:.2f}")
+        for row in range(max(len(before), len(frame.lines))):
+            old = before[row] if row < len(before) else ""
+            new = frame.lines[row] if row < len(frame.lines) else ""
+            written += [f"{row}\t{new}"] if new != old else []
+        before = frame.lines
+    return "\n".join(written) + "\n"
+
+
+def session(source: str) -> str:
+    """The recorded session as a film of its screen. Where nothing moves, the last screen is seen."""
+    frames = read_session(source)
+    rows = max(len(frame.lines) for frame in frames)
+    length = frames[-1].at + HOLD_SECONDS
+    columns = max(len(line) for frame in frames for line in frame.lines)
+    width, height = max(640.0, 40 + 7.85 * columns), 58 + 17.0 * rows + 12
     bar = f"M.5 36V12.5a12 12 0 0 1 12-12H{num(width - 12.5)}a12 12 0 0 1 12 12V36Z"
     lamps = [f'<circle class="plain" cx="{22 + 20 * i}" cy="18" r="6"/>' for i in range(3)]
-    body = [
-        f'<path class="bar" d="{bar}"/>',
-        *lamps,
-        text(Point(width / 2, 23), "gangline demo", "dim", "middle"),
-    ]
-    for row, line in enumerate(lines):
-        at = Point(20, 64 + 17 * row)
-        if line.startswith("$ "):
-            body.append(text(at, "$", "mono prompt bold"))
-            body.append(text(Point(36, at.y), line[2:], "mono bold"))
-        elif line:
-            # The attribute for older renderers, white-space in the style for browsers: both keep the indent.
-            body.append(text(at, line, "mono").replace("<text", '<text xml:space="preserve"', 1))
-    desc = f"The last screen of a terminal, {len(lines)} lines; it ends: {lines[-1]}"
-    return svg(width, height, "gangline demo: one parameter server and three workers", desc, body)
+    body = [f'<path class="bar" d="{bar}"/>', *lamps, text(Point(width / 2, 23), "gangline demo", "dim", "middle")]
+    times = [frame.at for frame in frames]
+    spans: dict[tuple[int, int], str] = {}
+    for row in range(rows):
+        for first, last, line in segments([frame.lines[row] if row < len(frame.lines) else "" for frame in frames]):
+            if line:
+                name = spans.setdefault((first, last), f"s{len(spans)}")
+                body.append(film_line(Point(20, 64 + 17 * row), line, name))
+    style = "".join(film_rule(name, first, last, times, length) for (first, last), name in spans.items())
+    end = frames[-1].lines
+    desc = f"A terminal, filmed: a worker is killed and restarted, with the timeline of the team. It ends: {end[-1]}"
+    drawn = svg(width, height, "gangline demo: one parameter server and three workers", desc, body)
+    still = "@media (prefers-reduced-motion:reduce){text{animation:none!important}}"
+    return drawn.replace(
+        "</style>", f".green{{fill:#2da44e}}.amber{{fill:#bf8700}}.red{{fill:#cf222e}}{style}{still}</style>", 1
+    )
+
+
+def segments(lines: list[str]) -> list[tuple[int, int, str]]:
+    """First frame, last frame and text of every run of equal lines in one row."""
+    found: list[tuple[int, int, str]] = []
+    for frame, line in enumerate(lines):
+        if found and found[-1][2] == line:
+            found[-1] = (found[-1][0], frame, line)
+        else:
+            found.append((frame, frame, line))
+    return found
+
+
+def film_rule(name: str, first: int, last: int, times: list[float], length: float) -> str:
+    """The style of lines that are seen from one frame to another."""
+    stays = last == len(times) - 1
+    if first == 0 and stays:
+        return ""
+
+    def share(frame: int) -> str:
+        return f"{times[frame] / length * 100:.1f}".removesuffix(".0") + "%"
+
+    start = [] if first == 0 else ["0%{visibility:hidden}"]
+    seen = f"{'0%' if first == 0 else share(first)}{{visibility:visible}}"
+    end = [] if stays else [f"{share(last + 1)}{{visibility:hidden}}"]
+    base = "" if stays else "visibility:hidden;"
+    keys = "".join([*start, seen, *end])
+    return f"@keyframes {name}{{{keys}}}.{name}{{{base}animation:{name} {length:.1f}s step-end infinite}}"
+
+
+def film_line(at: Point, line: str, name: str) -> str:
+    """A line of the screen; the signs of states and marks in their colours, a row of a metric in one."""
+    if line.startswith("$ "):
+        content = f'<tspan class="prompt bold">$</tspan><tspan class="bold">{escape(line[1:])}</tspan>'
+    elif "▁" in line or "█" in line:
+        content = escape(line)
+    else:
+        content = tinted(line)
+    # The attribute for older renderers, white-space in the style for browsers: both keep the indent.
+    place = f'x="{num(at.x)}" y="{num(at.y)}"'
+    # Signs that come from another font have another width: every column stays where it is all the same.
+    length = f'textLength="{num(7.8 * len(line))}" lengthAdjust="spacingAndGlyphs"'
+    return f'<text xml:space="preserve" class="mono {name}" {place} {length}>{content}</text>'
+
+
+def tinted(line: str) -> str:
+    """The line with runs of coloured signs as spans; the part of a progress bar that is still to come is dim."""
+    start = line.find("╺")
+    end = start + len(line[start:]) - len(line[start:].lstrip("╺━")) if start >= 0 else -1
+
+    def tone(place: int) -> str:
+        if start <= place < end:
+            return "dim"
+        return next((name for name, signs in GLYPH_CLASSES.items() if line[place] in signs), "")
+
+    parts = []
+    for name, places in groupby(range(len(line)), tone):
+        content = escape("".join(line[place] for place in places))
+        parts.append(f'<tspan class="{name}">{content}</tspan>' if name else content)
+    return "".join(parts)
 
 
 def record() -> str:
-    """Run the demo on a terminal; what is on its screen at the end."""
+    """Run the demo on a terminal, and record its screen."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.terminal import PtyTerminal
+    from support.terminal import PtyTerminal, TerminalScreen
 
-    with PtyTerminal([sys.executable, "-m", "gangline", "demo"], cwd=ROOT, size=(40, 100)) as terminal:
+    pieces: list[tuple[float, bytes]] = []
+
+    class Recorder(PtyTerminal):
+        def _read(self, patience: float) -> bool:
+            length = len(self.raw)
+            more = super()._read(patience)
+            pieces.append((time.monotonic(), self.raw[length:]))
+            return more
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Recorder([sys.executable, "-m", "gangline", "demo"], cwd=Path(folder), size=SCREEN) as terminal,
+    ):
         if terminal.wait_for_exit() != 0:
             raise SystemExit(terminal.screen.text)
-    return f"$ gangline demo\n{terminal.screen.text}\n"
+        note = str(Path(folder).resolve())
+    screen, decoder = TerminalScreen(), codecs.getincrementaldecoder("utf-8")()
+    frames = [Frame(0.0, ["$ gangline demo"])]
+    started = pieces[0][0]
+    for number, (at, data) in enumerate(pieces):
+        screen.write(decoder.decode(data))
+        is_last = number == len(pieces) - 1
+        # A redraw that is not complete is no frame.
+        if is_last or (pieces[number + 1][0] - at > 0.03 and at - started - frames[-1].at >= FRAME_SECONDS):
+            lines = ["$ gangline demo", *screen.text.replace(note, ".").replace(f"{ROOT}/", "").split("\n")]
+            frames.append(Frame(round(at - started, 2), lines[-SCREEN[0] :]))
+    return write_session(frames)
 
 
 def drawings() -> dict[str, str]:
     """Every picture by its file name, from the text as it is now."""
-    styles = {"package-map": package_map, "demo": terminal}
+    styles = {"package-map": package_map, "demo": session}
     return {
         f"{source.stem}.svg": styles.get(source.stem, diagram)(source.read_text(encoding="utf-8"))
         for source in sorted(IMAGES.glob("*.txt"))

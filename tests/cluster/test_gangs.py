@@ -39,3 +39,23 @@ def test_a_gang_waits_whole_until_another_leaves(installed: NodeCluster, namespa
 
     installed.kubectl("delete", "tfjob/first", "--namespace", namespace)
     installed.wait("tfjob/second", "Succeeded", namespace)
+
+
+@pytest.mark.slow
+def test_an_urgent_gang_takes_the_place_of_another(installed: NodeCluster, namespace: str) -> None:
+    millis = min(Quantity.parse(node["status"]["allocatable"]["cpu"]).milli() for node in installed.objects("nodes"))
+    resources = {"requests": {"cpu": f"{millis * 6 // 10}m"}}
+    urgent_class = f"urgent-{namespace}"
+    installed.kubectl("create", "priorityclass", urgent_class, "--value=1000")
+    try:
+        patient = shell_job("patient", "exec sleep 1000", workers=2, resources=resources)
+        installed.apply(patient, namespace=namespace)
+        installed.wait("tfjob/patient", "Running", namespace)
+        urgent = shell_job("urgent", "true", workers=2, resources=resources)
+        urgent["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": urgent_class}}
+        installed.apply(urgent, namespace=namespace)
+        installed.wait("tfjob/urgent", "Succeeded", namespace)
+        # The other one comes back as soon as there is room.
+        wait_until_blocking(lambda: phases(pods_of(installed, namespace, "patient")) == ["Running", "Running"])
+    finally:
+        installed.kubectl("delete", "priorityclass", urgent_class)

@@ -61,7 +61,7 @@ def requests_of_gangline(cluster: NodeCluster) -> Iterator[tuple[Any, Any]]:
     """The events about requests of all its components, with the resource of each."""
     users = {account(component) for component in COMPONENTS}
     for event in read_events(cluster.layout.audit_log):
-        if event["user"]["username"] in users and "objectRef" in event:
+        if event["user"].get("username") in users and "objectRef" in event:
             yield event, event["objectRef"]
 
 

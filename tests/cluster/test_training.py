@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
+from support.cluster.operator_process import TEAMS
 from support.nodes.inside import NodeCluster
 from support.nodes.jobs import example, pods_of, spread
+from support.nodes.node import BUSYBOX
+from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -64,3 +68,29 @@ def test_open_mpi_trains_by_ssh(installed: NodeCluster, namespace: str) -> None:
     ]
     log = installed.kubectl("logs", launchers[-1], "--namespace", namespace)
     assert "trained: rank 1 of 2" in log, log
+
+
+@pytest.mark.slow
+def test_every_kind_succeeds_and_is_deleted_when_its_time_is_over(installed: NodeCluster, namespace: str) -> None:
+    resource = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+    elastic = {"minReplicas": 1, "maxReplicas": 2, "metrics": [{"type": "Resource", "resource": resource}]}
+    for kind in TRAINING_KINDS:
+        container = {"name": kind.container, "image": BUSYBOX, "command": ["sh", "-c", "sleep 2"]}
+        replicas = {
+            name: {"replicas": count, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+            for name, count in TEAMS[kind.kind].items()
+        }
+        spec = {kind.replicas: replicas, "runPolicy": {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0}}
+        if kind.kind == "PyTorchJob":
+            spec["elasticPolicy"] = elastic
+        job = {"apiVersion": "kubeflow.org/v1", "kind": kind.kind, "metadata": {"name": "short"}, "spec": spec}
+        installed.apply(job, namespace=namespace)
+    names = ",".join(f"{kind.plural}.kubeflow.org" for kind in TRAINING_KINDS)
+    wait_until_blocking(lambda: installed.objects(names, namespace) == [], "jobs stay", seconds=120)
+    wait_until_blocking(lambda: installed.objects("pods", namespace) == [], "pods stay", seconds=60)
+    ended = {
+        event["involvedObject"]["kind"]
+        for event in installed.objects("events", namespace)
+        if event["reason"].endswith("JobSucceeded")
+    }
+    assert ended == {kind.kind for kind in TRAINING_KINDS}

@@ -14,9 +14,16 @@ from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.apiserver.audit.rights import read_events, used_rights
-from gangline.install.rules import RBAC_GROUP, Feature, lease_rules, operator_rules, rules_json
+from gangline.install.rules import (
+    RBAC_GROUP,
+    Feature,
+    lease_rules,
+    notification_rules,
+    operator_rules,
+    rules_json,
+)
 from gangline.jobs.gangs.kubernetes import KNOWN_VERSIONS
-from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.operator.settings import KUBEFLOW_LEASE, NOTIFICATIONS_SUFFIX
 from support.cluster.accounts import GrantedRight, unused_rights
 from support.cluster.operator_process import (
     APIS,
@@ -29,6 +36,7 @@ from support.cluster.operator_process import (
 )
 from support.cluster.operators import GANGLINE_OPERATOR, install_crds
 from support.servers.embedded import EmbeddedServer, embedded_server
+from support.servers.receiver import webhook_receiver
 from support.waiting import wait_until_blocking
 
 OPERATOR = "system:serviceaccount:gangline:gangline-operator"
@@ -185,6 +193,53 @@ def test_gangs_need_the_rights_for_their_scheduler_and_no_other(
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
     assert unexplained([gang_role], server) == []
+
+
+def notification_role() -> JSON:
+    return {
+        "kind": "Role",
+        "metadata": {"name": "notifications", "namespace": "default"},
+        "rules": rules_json(notification_rules(KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX)),
+    }
+
+
+def test_without_the_right_to_remember_nothing_is_notified_and_jobs_are_served_all_the_same(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    grant(server, roles(Feature.CORE))
+    file, tfjob = tmp_path / "routes.yaml", TRAINING_KINDS[0]
+    with webhook_receiver() as receiver:
+        file.write_text(json.dumps({"routes": [{"name": "all", "url": f"{receiver.url}/"}]}))
+        flags = ("--leader-elect", "--enable-scheme=TFJob", f"--notifications-file={file}", *NO_IMAGES)
+        with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+            submit(server, tfjob, "first", "true")
+            wait_for(server, tfjob, "first", "Succeeded")
+            problem = "notifications wait: what was delivered cannot be read"
+            wait_until_blocking(lambda: [line for line in operator.lines() if line["msg"] == problem])
+            assert receiver.requests == []
+            grant(server, [notification_role()])
+            journal = f"/api/v1/namespaces/default/configmaps/{KUBEFLOW_LEASE}{NOTIFICATIONS_SUFFIX}"
+            wait_until_blocking(lambda: server.call("GET", journal).status == 200)
+            submit(server, tfjob, "second", "true")
+            receiver.wait_for("second succeeded")
+            assert operator.ended(signal.SIGTERM) == 0
+
+
+def test_notifications_need_one_configmap_and_no_other_right(server: EmbeddedServer, tmp_path: Path) -> None:
+    name, notifying = KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX, notification_role()
+    grant(server, [*roles(Feature.CORE), notifying])
+    file = tmp_path / "routes.yaml"
+    with webhook_receiver() as receiver:
+        file.write_text(json.dumps({"routes": [{"name": "all", "url": f"{receiver.url}/"}]}))
+        flags = ("--leader-elect", "--enable-scheme=TFJob", f"--notifications-file={file}", *NO_IMAGES)
+        with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+            submit(server, TRAINING_KINDS[0], "job", "true")
+            receiver.wait_for("job succeeded")
+            assert operator.ended(signal.SIGTERM) == 0
+            assert refusals(operator) == []
+    assert unused_rights(OPERATOR, [notifying], server.audit_log) == []
+    maps = [right for right in used_by_operator(server) if right.resource == "configmaps"]
+    assert {right.resource_name for right in maps if right.verb != "create"} == {name}
 
 
 def group_crd(case: GangCase, kind: str, plural: str) -> JSON:

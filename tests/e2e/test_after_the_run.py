@@ -203,9 +203,11 @@ def test_without_a_server_top_and_doctor_are_about_this_machine(verb: Verb) -> N
         0,
         ["RESOURCE", "cpu", "memory", "disk"],
     )
+    # Of a job that has ended there is its timeline.
     done = verb("top", "bad")
-    assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("error: bad: no job is running on this machine; ")
+    assert (done.code, done.err) == (0, LEFT)
+    assert re.search(r"^  worker-\d +[·░▆]+✖", done.out, re.MULTILINE), done.out
+    assert re.search(r"✖ worker-\d +failed first: exit \d+", done.out), done.out
     results = json.loads(verb("doctor", "-o", "json").out)
     assert {"python", "packages", "disk", "ports", "server"} <= {result["check"] for result in results}
 

@@ -23,13 +23,14 @@ from gangline.cli.drill.run import DrillRunner
 from gangline.cli.drill.timeline import container_attempt, is_running, last_report
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.jobs.why import report_text
-from gangline.cli.output.job_rows import progress_text
-from gangline.cli.resources.lookup import ServerJob, find_job
-from gangline.cli.resources.replicas import list_replicas
+from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
 from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
+from gangline.summary.job_rows import progress_text
+from gangline.summary.objects import ServerJob
+from gangline.summary.replicas import list_replicas
 from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose
 from gangline.why.diagnosis.report import Diagnosis

@@ -57,7 +57,14 @@ def trained(output: str) -> None:
     assert "tfjob/linear  Succeeded" in output
 
 
-END = ("tfjob/linear  Succeeded", "0 ┤", "loss.svg", "next: gangline get")
+END = (
+    "tfjob/linear  Succeeded",
+    "✖ worker-1  failed first: exit 137",
+    " ┤",
+    "logarithmic",
+    "loss.svg",
+    "next: gangline get",
+)
 
 
 def told(*parts: str, by: str) -> None:
@@ -86,7 +93,7 @@ def test_demo_trains_through_every_layer_loses_a_worker_and_heals(tmp_path: Path
         by=done.stdout,
     )
     kept = {file.name for file in (tmp_path / "linear").iterdir()}
-    assert kept == {"ps-0.log", "worker-0.log", "worker-1.log", "worker-2.log", "job.json", "loss.svg"}
+    assert kept == {"ps-0.log", "worker-0.log", "worker-1.log", "worker-2.log", "job.json", "loss.svg", "timeline.svg"}
     job = json.loads((tmp_path / "linear" / "job.json").read_text())
     assert job["status"]["restarts"] == 1
 

@@ -50,6 +50,8 @@ def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
         terminal.wait_for(
             lambda seen: re.search(r"worker-1  (✖ failed|◐ restart(ing|ed)) .*exit 137 \(SIGKILL\)", seen)
         )
+        # The kill and the restart are marked on the timeline while the job runs.
+        terminal.wait_for(lambda seen: re.search(r"^  worker-1 +[·░▆]+✖[·░×]*↻▆", seen, re.MULTILINE))
         # For two seconds it is said to be restarted; a quick one is done by then.
         terminal.wait_for(lambda seen: re.search(r"worker-1  (● running|✔ succeeded|○ stopped) +1 restart\b", seen))
         assert terminal.wait_for_exit() == 0, terminal.screen.text
@@ -58,9 +60,46 @@ def test_the_demo_heals_before_the_viewers_eyes(tmp_path: Path) -> None:
     # Drawn in place: however often, the block is there once.
     assert screen.count("tfjob/linear  ps 1 · worker 3") == 1
     assert re.search(r"worker-1│ back at step \d+\n", screen)
-    assert " 0 ┤" in screen
+    assert re.search(
+        r"^ +[\d.]+ s +✖ worker-1 +failed first: exit 137 \(SIGKILL\)\n +[\d.]+ s +└─↻ worker-1 ", screen, re.MULTILINE
+    )
+    assert re.search(r"^  loss \(log\) +█", screen, re.MULTILINE)
+    assert screen.count("┤") == 8
+    assert re.search(r"^ +✖↻\nloss from step 1 to 400, logarithmic$", screen, re.MULTILINE)
     assert '"progress"' not in screen
     assert (tmp_path / "runs" / "linear" / "loss.svg").is_file()
+    assert (tmp_path / "runs" / "linear" / "timeline.svg").is_file()
+
+
+def test_the_timeline_of_a_job_is_shown_while_it_runs_and_afterwards(tmp_path: Path) -> None:
+    program = """
+import json, os, pathlib, sys, time
+from gangline.progress import report
+first = not pathlib.Path("died").exists()
+worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1
+for step in range(1, 60):
+    time.sleep(0.1)
+    report(step=step, total=60, loss=1 / step, accuracy=step / 60)
+    if worker and first and step == 10:
+        pathlib.Path("died").touch()
+        sys.exit(7)
+"""
+    folder = job(tmp_path, program)
+    (folder / "job.yaml").write_text(JOB.replace("replicas: 2\n", "replicas: 2\n      restartPolicy: OnFailure\n"))
+    env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    with PtyTerminal([*GANGLINE, "run", "job.yaml", "--curve", "accuracy"], cwd=folder, env=env) as terminal:
+        terminal.wait_for(lambda seen: re.search(r"^  worker-1 +[·░▆]+✖[·░]*↻", seen, re.MULTILINE))
+        top = [*GANGLINE, "top", "small", "--context", "gangline"]
+        with PtyTerminal(top, cwd=folder, env=env) as other:
+            assert other.wait_for_exit() == 0, other.screen.text
+        assert re.search(r"^  worker-1 +[·░▆]+✖[·░]*↻", other.screen.text, re.MULTILINE), other.screen.text
+        assert "CPU(cores)" in other.screen.text
+        assert terminal.wait_for_exit() == 0, terminal.screen.text
+    assert "accuracy from step 1 to 59" in terminal.screen.text
+    with PtyTerminal(top, cwd=folder, env=env) as afterwards:
+        assert afterwards.wait_for_exit() == 0, afterwards.screen.text
+    assert re.search(r"^  worker-1 +[·░▆]+✖[·░]*↻▆+", afterwards.screen.text, re.MULTILINE), afterwards.screen.text
+    assert re.search(r"✖ worker-1 +failed: exit 7\n.*└─↻ worker-1 +restart 1", afterwards.screen.text)
 
 
 def test_a_failure_is_told_with_its_last_words(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_picture_is_well_formed_and_says_what_it_shows(name: str) -> None:
 def test_picture_needs_nothing_from_elsewhere(name: str) -> None:
     root = ET.fromstring(DRAWN[name])
     tags = {element.tag.removeprefix(SVG) for element in root.iter()}
-    assert tags <= {"svg", "title", "desc", "style", "rect", "path", "text", "circle"}
+    assert tags <= {"svg", "title", "desc", "style", "rect", "path", "text", "tspan", "circle"}
     assert "url(" not in DRAWN[name]
 
 
@@ -44,3 +44,28 @@ def test_package_map_shows_every_layer_of_the_import_contract() -> None:
     root = ET.fromstring(DRAWN["package-map.svg"])
     shown = {element.text for element in root.iter(f"{SVG}text")}
     assert {name for layer in SCRIPT["layers"]() for name in layer} <= shown
+
+
+def test_the_film_of_the_demo_shows_the_kill_and_ends_with_its_last_screen() -> None:
+    source = (IMAGES / "demo.txt").read_text()
+    frames = SCRIPT["read_session"](source)
+    assert SCRIPT["write_session"](frames) == source
+    assert any("SIGKILL to worker-1" in line for frame in frames for line in frame.lines)
+    root = ET.fromstring(DRAWN["demo.svg"])
+    rules = root.findtext(f"{SVG}style") or ""
+    hidden = {rule.split("{", 1)[0] for rule in rules.split("}.") if "{visibility:hidden;" in rule}
+    still = [
+        "".join(text.itertext()) for text in root.iter(f"{SVG}text") if (text.get("class") or "").startswith("mono")
+    ]
+    shown = [
+        "".join(text.itertext())
+        for text in root.iter(f"{SVG}text")
+        if (text.get("class") or "").startswith("mono") and (text.get("class") or "").split()[1] not in hidden
+    ]
+    assert len(shown) < len(still), "nothing moves"
+    # Without animation, the last screen and nothing else.
+    assert sorted(shown) == sorted(line for line in frames[-1].lines if line)
+
+
+def test_the_film_is_small_enough_for_a_readme() -> None:
+    assert len(DRAWN["demo.svg"].encode()) < 200_000

@@ -86,8 +86,16 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-operator-lease" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.operator-notifications.fullname" -}}
+{{- printf "%s-operator-notifications" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-install-crds.fullname" -}}
 {{- printf "%s-operator-install-crds" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-progress.fullname" -}}
+{{- printf "%s-operator-progress" (include "gangline.fullname" .) -}}
 {{- end -}}
 
 {{- define "gangline.edit.fullname" -}}
@@ -156,9 +164,42 @@ app.kubernetes.io/component: operator
 {{- end -}}
 {{- end -}}
 
+{{- define "gangline.progress.fullname" -}}
+{{- printf "%s-progress" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.progress.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: progress
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
 {{- define "gangline.scheduler.selectorLabels" -}}
 {{- include "gangline.selectorLabels" . | nindent 0 }}
 app.kubernetes.io/component: scheduler
+{{- end }}
+
+{{- define "gangline.dashboard.fullname" -}}
+{{- printf "%s-dashboard" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.dashboard.labels" -}}
+{{- include "gangline.labels" . | nindent 0 }}
+app.kubernetes.io/component: dashboard
+{{- with omit .Values.extraLabels "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/part-of" "app.kubernetes.io/version" "helm.sh/chart" "app.kubernetes.io/component" }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- define "gangline.dashboard-history.fullname" -}}
+{{- printf "%s-dashboard-history" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.dashboard.selectorLabels" -}}
+{{- include "gangline.selectorLabels" . | nindent 0 }}
+app.kubernetes.io/component: dashboard
 {{- end }}
 
 {{- define "gangline.metrics.fullname" -}}

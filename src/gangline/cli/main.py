@@ -39,6 +39,7 @@ COMMANDS = {
     "scale": ("gangline.cli.jobs.scale:scale", "Change the number of replicas of a job."),
     "exec": ("gangline.cli.jobs.exec:exec_", "Run a command inside a replica of a job."),
     "up": ("gangline.cli.services.up:up", "Start a local control plane that keeps running."),
+    "dashboard": ("gangline.cli.dashboard.command:dashboard", "Show jobs, teams, logs and curves in a browser."),
     "down": ("gangline.cli.services.up:down", "Stop the local control plane; its state is kept."),
     "backup": ("gangline.cli.services.backup:backup", "Write the objects of the local control plane to a file."),
     "restore": ("gangline.cli.services.backup:restore", "Put a backup in place of the objects of a stopped plane."),
@@ -57,7 +58,7 @@ COMMANDS = {
     "version": ("gangline.cli.version:version", "Print the versions of gangline and of the server."),
 }
 COMMAND_SECTIONS = {
-    "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep"),
+    "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep", "dashboard"),
     "Understand": ("why", "describe", "events", "at", "top", "doctor"),
     "Try before it runs": ("check", "plan", "simulate", "drill"),
     "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),

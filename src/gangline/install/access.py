@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.install.naming import (
+    DASHBOARD,
     NAMESPACE,
     OPERATOR,
     SCHEDULER,
@@ -24,13 +25,16 @@ from gangline.install.nodes import (
     Not,
     Note,
     OneOf,
+    Text,
     Value,
     When,
 )
 from gangline.install.rules import (
+    HISTORY_RULES,
     METRICS_AUTH_RULES,
     METRICS_READER_RULE,
     OPERATOR_RULES,
+    PROGRESS_RULES,
     RBAC_GROUP,
     SCHEDULER_CLUSTER_RULES,
     SCHEDULER_RULES,
@@ -38,10 +42,11 @@ from gangline.install.rules import (
     Rule,
     crd_rules,
     lease_rules,
+    notification_rules,
     operator_rules,
 )
-from gangline.install.workloads import SECURE_METRICS
-from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.install.workloads import PROGRESS, SECURE_METRICS
+from gangline.operator.settings import KUBEFLOW_LEASE, NOTIFICATIONS_SUFFIX
 from gangline.scheduler.settings import LEASE_NAME
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
 from gangline.schema.crds.job_roles import job_roles
@@ -106,7 +111,9 @@ def _binding(component: str, name: Node, namespace: Node | None) -> Node:
 
 
 def _subject(component: str) -> Node:
-    return {"kind": "ServiceAccount", "name": account_name(component), "namespace": NAMESPACE}
+    # The dashboard's account has no other name.
+    name = full_name(component) if component == DASHBOARD else account_name(component)
+    return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
 
 
 def _granted(
@@ -191,7 +198,15 @@ OPERATOR_ROLES: tuple[Node, ...] = (
         NAMESPACE,
         "-lease",
     ),
+    *_granted(
+        Value("notifications.config"),
+        OPERATOR,
+        _rule_nodes(notification_rules(KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX), Text((_LEASE, NOTIFICATIONS_SUFFIX))),
+        NAMESPACE,
+        "-notifications",
+    ),
     *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
+    *_granted(PROGRESS, OPERATOR, _rule_nodes(PROGRESS_RULES), None, "-progress"),
 )
 
 USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAINING_KINDS))
@@ -238,3 +253,17 @@ SCHEDULER_ROLES: tuple[Node, ...] = (
         "-lease",
     ),
 )
+
+_WITH_HISTORY = Both(Value("dashboard.enabled"), Value("dashboard.history.enabled"))
+DASHBOARD_ROLES: tuple[Node, ...] = (
+    When(
+        _WITH_HISTORY,
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": metadata(DASHBOARD, full_name(DASHBOARD)),
+        },
+    ),
+    *_granted(_WITH_HISTORY, DASHBOARD, _rule_nodes(HISTORY_RULES), None),
+)
+"""For the recorder of the dashboard alone: what viewers see is read with their own tokens."""

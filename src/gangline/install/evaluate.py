@@ -30,6 +30,7 @@ from gangline.install.nodes import (
     Node,
     Not,
     Note,
+    NumberText,
     OneOf,
     ReleaseField,
     Required,
@@ -102,6 +103,8 @@ class Evaluation:
                 return "".join(str(self.value(part, item)) for part in parts)
             case Joined(items):
                 return ",".join(self._at(items.path))
+            case NumberText(number):
+                return str(self._at(number.path))
             case Shortened(text, length):
                 return self.value(text, item)[:length].removesuffix("-")
             case FileText(name):

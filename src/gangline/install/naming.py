@@ -17,7 +17,7 @@ from gangline.install.nodes import (
     When,
 )
 
-OPERATOR, SCHEDULER = "operator", "scheduler"
+OPERATOR, SCHEDULER, DASHBOARD = "operator", "scheduler", "dashboard"
 _COMPONENT = "app.kubernetes.io/component"
 
 # Leaves room for the component: the name of a Service has at most 63 characters.

@@ -49,6 +49,13 @@ class Joined:
 
 
 @dataclass(frozen=True)
+class NumberText:
+    """A whole number as a string, for a text around it."""
+
+    number: Value
+
+
+@dataclass(frozen=True)
 class Shortened:
     """A string cut to a length, without a dash at its end."""
 
@@ -185,7 +192,9 @@ class Required:
 Condition: TypeAlias = Value | Not | Both | OneOf | Equal | Contains | Above
 """A value is true unless it is false, 0 or empty."""
 
-Leaf: TypeAlias = Value | ReleaseField | AppVersion | Item | Text | Joined | Shortened | FileText | FileField
+Leaf: TypeAlias = (
+    Value | ReleaseField | AppVersion | Item | Text | Joined | NumberText | Shortened | FileText | FileField
+)
 """A node that stands for one value, whatever is around it."""
 
 Node: TypeAlias = (

@@ -6,12 +6,14 @@ from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON
 from gangline.install.access import (
     ACCOUNT_OBJECTS,
+    DASHBOARD_ROLES,
     METRICS_ROLES,
     NAMESPACE_OBJECT,
     OPERATOR_ROLES,
     SCHEDULER_ROLES,
     USER_ROLES,
 )
+from gangline.install.dashboard_objects import DASHBOARD_OBJECTS
 from gangline.install.evaluate import Evaluation
 from gangline.install.monitoring_objects import MONITORING_OBJECTS
 from gangline.install.naming import labels
@@ -44,6 +46,10 @@ REQUIREMENTS: tuple[Required, ...] = (
         Not(Both(Value("metrics.secure.enabled"), Value("metrics.podMonitor.enabled"))),
         "metrics.podMonitor has no token to show with metrics.secure: use metrics.serviceMonitor",
     ),
+    Required(
+        Not(Both(Value("dashboard.history.enabled"), Value("watchNamespaces"))),
+        "dashboard.history reads the whole cluster: leave it out with watchNamespaces",
+    ),
 )
 """What the types of the values cannot say."""
 
@@ -57,6 +63,8 @@ OBJECT_FILES: Mapping[str, tuple[Node, ...]] = {
     "network-policy": (NETWORK_POLICY,),
     "operator": OPERATOR_OBJECTS,
     "scheduler": SCHEDULER_OBJECTS,
+    "dashboard-rbac": DASHBOARD_ROLES,
+    "dashboard": DASHBOARD_OBJECTS,
     "monitoring": MONITORING_OBJECTS,
     "extra-objects": (Spread(Value("extraObjects")),),
 }

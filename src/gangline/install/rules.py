@@ -181,6 +181,18 @@ def lease_rules(name: str) -> tuple[Rule, ...]:
     )
 
 
+def notification_rules(name: str) -> tuple[Rule, ...]:
+    """What notifications need, for a Role in the operator's own namespace. `name` is that of their ConfigMap."""
+    return (
+        Rule(
+            why="Notifications: which were delivered. A name cannot be asked for at creation.",
+            resources=("configmaps",),
+            verbs=("create",),
+        ),
+        Rule(why="That ConfigMap alone.", resources=("configmaps",), names=(name,), verbs=("get", "patch")),
+    )
+
+
 def crd_rules(names: Sequence[str]) -> tuple[Rule, ...]:
     """What `--install-crds` needs, for a ClusterRole. `names` are those of the definitions."""
     groups, resources = ("apiextensions.k8s.io",), ("customresourcedefinitions",)
@@ -217,8 +229,43 @@ METRICS_AUTH_RULES = (
 )
 """What `--metrics-secure` needs of operator and scheduler, for a ClusterRole."""
 
+PROGRESS_RULES = (
+    Rule(
+        why="--progress-bind-address: which pod a token belongs to.",
+        groups=("authentication.k8s.io",),
+        resources=("tokenreviews",),
+        verbs=("create",),
+    ),
+)
+"""What the endpoint for progress needs of the operator, for a ClusterRole. It annotates pods, which are its own."""
+
 METRICS_READER_RULE: JSON = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 """What a scraper needs of metrics that are secure, for the ClusterRole `gangline-metrics-reader`."""
+
+
+HISTORY_RULES = (
+    Rule(
+        why="What is recorded of jobs and of what belongs to them; and what explains why a job waits.",
+        resources=("pods", "services", "events", "nodes", "namespaces", "persistentvolumeclaims"),
+        verbs=READ,
+    ),
+    Rule(why="The ends of logs.", resources=("pods/log",), verbs=("get",)),
+    Rule(why="Jobs of all kinds.", groups=("kubeflow.org",), resources=("*",), verbs=READ),
+    Rule(
+        why="Jobs of others that why explains.",
+        groups=("batch", "batch.volcano.sh", "jobset.x-k8s.io", "trainer.kubeflow.org"),
+        resources=("jobs", "jobsets", "trainjobs"),
+        verbs=READ,
+    ),
+    Rule(
+        why="Gangs and their queues.",
+        groups=(GANG_GROUP, "scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io"),
+        resources=("podgroups", "queues"),
+        verbs=READ,
+    ),
+    Rule(why="Whether an operator leads.", groups=("coordination.k8s.io",), resources=("leases",), verbs=("get",)),
+)
+"""What the dashboard reads to record a cluster, for a ClusterRole. Viewers use their own rights."""
 
 
 SCHEDULER_CLUSTER_RULES = (

@@ -30,6 +30,7 @@ from gangline.install.nodes import (
     Node,
     Not,
     Note,
+    NumberText,
     OneOf,
     ReleaseField,
     Required,
@@ -348,6 +349,8 @@ def _expression(node: Node, root: str) -> str:
             )
         case Joined(items):
             return f'join "," {_expression(items, root)}'
+        case NumberText(number):
+            return f"int {_expression(number, root)} | toString"
         case Shortened(text, length):
             return f'{_expression(text, root)} | trunc {length} | trimSuffix "-"'
         case Named(name, _):

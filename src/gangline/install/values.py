@@ -195,6 +195,33 @@ class MetricsValues(ValuesStruct, frozen=True, kw_only=True):
     prometheus_rule: Annotated[PrometheusRuleValues, _described("Alert rules.")] = PrometheusRuleValues()
 
 
+class ProgressValues(ValuesStruct, frozen=True, kw_only=True):
+    """How the operator receives the progress of trainings."""
+
+    enabled: Annotated[
+        bool,
+        _described(
+            "Receive progress on port 8082, as Kubeflow Trainer does, from pods of jobs with the annotation "
+            "training.gangline.dev/report-progress=true. The operator then asks the API server about tokens, which needs "
+            "a cluster role."
+        ),
+    ] = False
+    every_job: Annotated[
+        bool, _described("Let the pods of all jobs report, except where that annotation is false.")
+    ] = False
+    cert_secret: Annotated[
+        Name,
+        _described(
+            "Secret with tls.crt, tls.key and ca.crt for NAME-progress.NAMESPACE.svc, as cert-manager makes it; empty: "
+            "plain HTTP."
+        ),
+    ] = ""
+    log_streams: Annotated[
+        Count,
+        _described("Read the progress lines in the logs of running jobs, of so many at most; 0: read no logs for it."),
+    ] = 0
+
+
 class GrafanaDashboardValues(ValuesStruct, frozen=True, kw_only=True):
     """The Grafana board as a ConfigMap, which Grafana's sidecar loads."""
 
@@ -210,15 +237,34 @@ class NetworkPolicyValues(ValuesStruct, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool,
-        _described("Allow connections to the port of the metrics only. What the components connect to is not limited."),
+        _described(
+            "Allow connections to the ports of metrics and progress only. What the components connect to is not limited."
+        ),
     ] = False
     metrics_from: Annotated[
         tuple[JSON, ...], _described("Peers that may read the metrics, as in a NetworkPolicy's from; empty: all.")
     ] = ()
 
 
+class NotificationValues(ValuesStruct, frozen=True, kw_only=True):
+    """Who hears of the states of jobs."""
+
+    config: Annotated[
+        str,
+        _described(
+            "Routes of notifications as YAML, as in docs/notifications.md; empty: nobody is notified. It is part of the "
+            "Deployment, so write no secret into it."
+        ),
+    ] = ""
+    secret: Annotated[
+        Name,
+        _described("Secret with the files that the routes name, which is mounted at /etc/gangline/notifications."),
+    ] = ""
+
+
 OPERATOR_RESOURCES: JSON = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 SCHEDULER_RESOURCES: JSON = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+DASHBOARD_RESOURCES: JSON = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 POD_SECURITY_CONTEXT: JSON = {
     "runAsNonRoot": True,
     "runAsUser": 65532,
@@ -263,6 +309,41 @@ class SchedulerValues(PodValues, frozen=True, kw_only=True):
     priority_class_name: Annotated[
         str, _described("Priority class of the pods: without a scheduler no gang starts.")
     ] = "system-cluster-critical"
+
+
+class DashboardHistoryValues(ValuesStruct, frozen=True, kw_only=True):
+    """What the dashboard keeps of jobs that are gone."""
+
+    enabled: Annotated[
+        bool,
+        _described(
+            "Record the cluster on a volume. The dashboard then has an account that may read jobs, pods, events, nodes and "
+            "logs; viewers still see only what they may read."
+        ),
+    ] = False
+    size: Annotated[str, _described("Size of the volume.")] = "10Gi"
+    storage_class_name: Annotated[str, _described("Storage class of the volume; empty: the cluster's default.")] = ""
+
+
+class DashboardValues(ValuesStruct, frozen=True, kw_only=True):
+    """The dashboard: a page that shows viewers, with their own tokens, what they may see."""
+
+    enabled: Annotated[bool, _described("Install the dashboard: a Deployment and a Service, without any role.")] = False
+    port: Annotated[Count, _described("Port of the Service.")] = 80
+    hosts: Annotated[
+        tuple[str, ...],
+        _described("Names by which browsers reach it, as in an Ingress; requests to other names are refused."),
+    ] = ()
+    history: Annotated[DashboardHistoryValues, _described("What it keeps of jobs that are gone.")] = (
+        DashboardHistoryValues()
+    )
+    resources: Annotated[JSON, _described("Requests and limits of the container.")] = _default(DASHBOARD_RESOURCES)
+    node_selector: Annotated[Labels, _described("Labels of the nodes on which the pod may run.")] = {}
+    tolerations: Annotated[tuple[JSON, ...], _described("Tolerations of the pod.")] = ()
+    affinity: Annotated[JSON, _described("Affinity of the pod.")] = {}
+    pod_annotations: Annotated[Labels, _described("More annotations of the pod.")] = {}
+    pod_labels: Annotated[Labels, _described("More labels of the pod.")] = {}
+    extra_args: Annotated[tuple[str, ...], _described("More arguments of the command.")] = ()
 
 
 class InstallValues(PodValues, frozen=True, kw_only=True):
@@ -330,7 +411,15 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         NetworkPolicyValues()
     )
     metrics: Annotated[MetricsValues, _described("The metrics of the components.")] = MetricsValues()
+    progress: Annotated[ProgressValues, _described("How the operator receives the progress of trainings.")] = (
+        ProgressValues()
+    )
+    notifications: Annotated[NotificationValues, _described("Who hears of the states of jobs.")] = NotificationValues()
     grafana_dashboard: Annotated[
         GrafanaDashboardValues, _described("The Grafana board as a ConfigMap, which Grafana's sidecar loads.")
     ] = GrafanaDashboardValues()
     scheduler: Annotated[SchedulerValues, _described("The gang scheduler, beside kube-scheduler.")] = SchedulerValues()
+    dashboard: Annotated[
+        DashboardValues,
+        _described("The dashboard: a page that shows viewers, with their own tokens, what they may see."),
+    ] = DashboardValues()

@@ -1,6 +1,8 @@
 """The Deployments of operator and scheduler, and what belongs to them: Service, PodDisruptionBudget, NetworkPolicy."""
 
 from collections.abc import Mapping
+from functools import reduce
+from typing import NamedTuple
 
 from gangline.api.kubeflow.kinds import MPIJOB_V2
 from gangline.install.naming import (
@@ -26,6 +28,7 @@ from gangline.install.nodes import (
     Node,
     Not,
     Note,
+    NumberText,
     OneOf,
     ReleaseField,
     Spread,
@@ -33,12 +36,18 @@ from gangline.install.nodes import (
     Value,
     When,
 )
-from gangline.operator.settings import ALL_V1
+from gangline.operator.settings import ALL_V1, NOTIFICATIONS_VARIABLE
 
-METRICS_PORT, PROBES_PORT = 8080, 8081
+METRICS_PORT, PROBES_PORT, PROGRESS_PORT = 8080, 8081, 8082
+PROGRESS: Condition = Value("progress.enabled")
+_PROGRESS_CERT: Condition = Both(PROGRESS, Value("progress.certSecret"))
+_PROGRESS_CERT_FOLDER = "/etc/gangline/progress"
 SECURE_METRICS: Condition = Both(Value("metrics.enabled"), Value("metrics.secure.enabled"))
 _METRICS_CERT: Condition = Both(SECURE_METRICS, Value("metrics.secure.certSecret"))
 _CERT_FOLDER = "/etc/gangline/metrics"
+_NOTIFICATIONS = Value("notifications.config")
+_NOTIFICATION_SECRET: Condition = Both(_NOTIFICATIONS, Value("notifications.secret"))
+_NOTIFICATION_FOLDER = "/etc/gangline/notifications"
 _SCRAPED: Condition = Both(Value("metrics.enabled"), Value("metrics.annotations"))
 
 # By this label an operator sees another one.
@@ -59,16 +68,25 @@ IMAGE = Named(
     ),
 )
 
+_LEASE_NAMESPACE = Text(("--leader-election-namespace=", ReleaseField("namespace")))
 _COMMON_ARGS: tuple[Node, ...] = (
     "--log-format=json",
     Text(("--log-level=", Value("logLevel"))),
     Either(Value("leaderElection.enabled"), "--leader-elect", "--leader-elect=false"),
-    When(Value("leaderElection.enabled"), Text(("--leader-election-namespace=", ReleaseField("namespace")))),
+    When(Value("leaderElection.enabled"), _LEASE_NAMESPACE),
     Either(Value("metrics.enabled"), f"--metrics-bind-address=:{METRICS_PORT}", "--metrics-bind-address=0"),
     When(SECURE_METRICS, "--metrics-secure"),
     When(_METRICS_CERT, f"--metrics-cert-path={_CERT_FOLDER}"),
     When(Value("watchNamespaces"), Text(("--namespace=", Joined(Value("watchNamespaces"))))),
 )
+
+
+def _progress_url(scheme: str) -> Node:
+    """The flag with the URL of the operator's endpoint for progress."""
+    service = (full_name("progress"), ".", ReleaseField("namespace"), f".svc:{PROGRESS_PORT}")
+    return Text((f"--progress-url={scheme}://", *service))
+
+
 _OPERATOR_ARGS: tuple[Node, ...] = (
     *_COMMON_ARGS,
     When(
@@ -84,9 +102,16 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
         Text(("--mpi-launcher-service-account=", Value("mpiLauncherServiceAccount"))),
     ),
     When(Value("crds.byOperator"), "--install-crds"),
+    # What was delivered is remembered beside the Lease, also without one.
+    When(Both(_NOTIFICATIONS, Not(Value("leaderElection.enabled"))), _LEASE_NAMESPACE),
     ForEach(Value("kinds"), (Text(("--enable-scheme=", Item())),)),
     When(Both(Value("mpiV2beta1"), Not(Value("kinds"))), f"--enable-scheme={ALL_V1}"),
     When(Value("mpiV2beta1"), f"--enable-scheme={MPIJOB_V2.scheme.lower()}"),
+    When(PROGRESS, f"--progress-bind-address=:{PROGRESS_PORT}"),
+    When(PROGRESS, Either(Value("progress.certSecret"), _progress_url("https"), _progress_url("http"))),
+    When(Both(PROGRESS, Value("progress.everyJob")), "--inject-progress"),
+    When(_PROGRESS_CERT, f"--progress-cert-path={_PROGRESS_CERT_FOLDER}"),
+    When(Value("progress.logStreams"), Text(("--progress-log-streams=", NumberText(Value("progress.logStreams"))))),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))
@@ -112,8 +137,41 @@ def _env(component: str) -> Node:
         Note(
             "The init container of MPI launchers has the agent from here.", {"name": "GANGLINE_IMAGE", "value": IMAGE}
         ),
+        When(_NOTIFICATIONS, {"name": NOTIFICATIONS_VARIABLE, "value": _NOTIFICATIONS}),
         Spread(extra),
     ]
+
+
+class _SecretFiles(NamedTuple):
+    """Files from a Secret in the pods of a component: on what condition, their volume, where it is mounted."""
+
+    condition: Condition
+    volume: str
+    secret: Value
+    folder: str
+
+    @property
+    def mount_node(self) -> Node:
+        return When(self.condition, {"name": self.volume, "mountPath": self.folder, "readOnly": True})
+
+    @property
+    def volume_node(self) -> Node:
+        return When(self.condition, {"name": self.volume, "secret": {"secretName": self.secret}})
+
+
+_METRICS_FILES = _SecretFiles(_METRICS_CERT, "metrics-cert", Value("metrics.secure.certSecret"), _CERT_FOLDER)
+_OPERATOR_FILES = (
+    _METRICS_FILES,
+    _SecretFiles(_PROGRESS_CERT, "progress-cert", Value("progress.certSecret"), _PROGRESS_CERT_FOLDER),
+    _SecretFiles(_NOTIFICATION_SECRET, "notifications", Value("notifications.secret"), _NOTIFICATION_FOLDER),
+)
+
+
+def _files(component: str) -> tuple[Condition, list[Node], list[Node]]:
+    """Whether the pods of a component have files from Secrets, where they are mounted, and the volumes."""
+    files = _OPERATOR_FILES if component == OPERATOR else (_METRICS_FILES,)
+    condition = reduce(OneOf, (one.condition for one in files))
+    return condition, [one.mount_node for one in files], [one.volume_node for one in files]
 
 
 def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str, Node]) -> Node:
@@ -124,6 +182,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": selector(component)},
     }
+    has_files, mounts, volumes = _files(component)
     container: Node = {
         "name": component,
         "image": IMAGE,
@@ -134,12 +193,13 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
         "ports": [
             When(Value("metrics.enabled"), {"name": "metrics", "containerPort": METRICS_PORT}),
             {"name": "probes", "containerPort": PROBES_PORT},
+            *((When(PROGRESS, {"name": "progress", "containerPort": PROGRESS_PORT}),) if component == OPERATOR else ()),
         ],
         "livenessProbe": _probe("/healthz", 20),
         "readinessProbe": _probe("/readyz", 2),
         "resources": _path(component, "resources"),
         "securityContext": Value("securityContext"),
-        "volumeMounts": When(_METRICS_CERT, [{"name": "metrics-cert", "mountPath": _CERT_FOLDER, "readOnly": True}]),
+        "volumeMounts": When(has_files, mounts),
     }
     return {
         "apiVersion": "apps/v1",
@@ -178,14 +238,26 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                     "tolerations": _optional(_path(component, "tolerations")),
                     "topologySpreadConstraints": Either(spread, spread, [over_nodes]),
                     "containers": [container],
-                    "volumes": When(
-                        _METRICS_CERT,
-                        [{"name": "metrics-cert", "secret": {"secretName": Value("metrics.secure.certSecret")}}],
-                    ),
+                    "volumes": When(has_files, volumes),
                 },
             },
         },
     }
+
+
+PROGRESS_SERVICE: Node = When(
+    PROGRESS,
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata("progress", full_name("progress")),
+        "spec": {
+            "selector": selector(OPERATOR),
+            "sessionAffinity": Note("One pod reports to one replica, which need not compare.", "ClientIP"),
+            "ports": [{"name": "progress", "port": PROGRESS_PORT, "targetPort": "progress"}],
+        },
+    },
+)
 
 
 def _service(component: str) -> Node:
@@ -226,7 +298,7 @@ def _component(component: str, args: tuple[Node, ...], role_labels: Mapping[str,
     )
 
 
-OPERATOR_OBJECTS = _component(OPERATOR, _OPERATOR_ARGS, ROLE_LABELS)
+OPERATOR_OBJECTS = (*_component(OPERATOR, _OPERATOR_ARGS, ROLE_LABELS), PROGRESS_SERVICE)
 SCHEDULER_OBJECTS: tuple[Node, ...] = tuple(
     When(Value("scheduler.enabled"), node) for node in _component(SCHEDULER, _SCHEDULER_ARGS, {})
 )
@@ -245,7 +317,8 @@ NETWORK_POLICY: Node = When(
                 {
                     "ports": [{"port": METRICS_PORT, "protocol": "TCP"}],
                     "from": When(_METRICS_PEERS, _METRICS_PEERS),
-                }
+                },
+                When(PROGRESS, {"ports": [{"port": PROGRESS_PORT, "protocol": "TCP"}]}),
             ],
         },
     },

@@ -7,6 +7,7 @@ import msgspec
 from gangline.api.kubeflow.training import TrainingJob
 from gangline.api.scheduling import GANG_SCHEDULER_ANNOTATION
 from gangline.jobs.gangs.podgroup import GangScheduler
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 
 NO_GANG_SCHEDULER = "none"
 """A job that requests this name gets no gang scheduler: its pods are placed one by one."""
@@ -35,6 +36,8 @@ class Site(msgspec.Struct, frozen=True):
     gangs_on_request: bool = False
     # More gang schedulers that a job may request by name.
     other_gang_schedulers: tuple[GangScheduler, ...] = ()
+    # Where pods report progress; None: nowhere, and pods are not changed for it.
+    progress: ProgressEndpoint | None = None
 
     @property
     def gang_schedulers(self) -> tuple[GangScheduler, ...]:

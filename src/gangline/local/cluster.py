@@ -77,6 +77,8 @@ class LocalCluster(msgspec.Struct, frozen=True):
     connection: Connection
     store: Store
     """The server's objects; readable also after the plane has ended."""
+    inner_connection: Connection
+    """How a client in this process and event loop reaches the server: without TLS."""
     access: PlaneAccess
     """How other clients reach the plane: `access.kubeconfig()`."""
 
@@ -107,7 +109,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
             group.create_task(_run_controllers(client, settings, nodes, access, tokens, clock)),
         ]
         try:
-            yield LocalCluster(plane.url, client, plane.connection, store, access)
+            yield LocalCluster(plane.url, client, plane.connection, store, plane.inner_connection, access)
         finally:
             for task in running:
                 task.cancel()

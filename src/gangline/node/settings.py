@@ -54,6 +54,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     runtime: str = PROCESS_RUNTIME
     # Whether pods share loopback (`shared`) or each pod has its own network (`isolated`).
     network: str = SHARED_NETWORK
+    # Ports on loopback that pods with their own network reach, too, at the name of the API server.
+    shared_ports: tuple[int, ...] = ()
     # How often memory and volume sizes are measured.
     memory_period: timedelta = timedelta(milliseconds=250)
     size_period: timedelta = timedelta(seconds=5)

@@ -135,11 +135,13 @@ class TeamFollower:
                     raise event.error
 
     def _update_pods(self) -> None:
-        self._view.update_pods(self._pods())
+        self._view.update_pods(self._pods(), self._clock.now().timestamp())
 
     def _pods(self) -> list[Pod]:
         return self._client.get_job_pods(self._run.name, **self._job_arguments)
 
     def _draw(self, *, state: str = "", outcome: str = "", last: bool = False) -> None:
         self._drawn = self._clock.monotonic()
-        self._display.show(self._view.frame(self._drawn - self._started, state=state, outcome=outcome), last=last)
+        now = self._clock.now().timestamp()
+        frame = self._view.frame(self._drawn - self._started, now, state=state, outcome=outcome)
+        self._display.show(frame, last=last)

@@ -4,11 +4,13 @@ from html import escape
 
 from gangline.notebook.team_view import RankRow, TeamFrame
 from gangline.sdk.job_html import STATE_COLOURS
+from gangline.timeline.svg import timeline_svg
 
 TAIL_LINES = 10
 """Log lines that are always shown."""
 MAX_ROWS = 32
 """Ranks that get a row of their own; those that need attention come first."""
+MIN_TIMELINE_SECONDS = 1.0
 _CELL = "padding: 0 12px 0 0; text-align: left; white-space: nowrap"
 _LOG = "margin: 4px 0; padding: 4px 8px; background: rgba(127, 127, 127, 0.12); white-space: pre-wrap; font-size: 12px"
 
@@ -21,6 +23,7 @@ def team_html(frame: TeamFrame) -> str:
         _title_html(frame),
         f'<table style="border: none">{"".join(map(_row_html, rows))}</table>',
         f"<div>… and {more} more</div>" if more else "",
+        _timeline_html(frame),
         _log_html(frame.lines),
         _outcome_html(frame),
     ]
@@ -54,10 +57,9 @@ def _visible_rows(rows: tuple[RankRow, ...]) -> tuple[RankRow, ...]:
 
 
 def _row_html(row: RankRow) -> str:
-    name = f"{row.replica} (rank {row.rank})" if row.rank is not None else row.replica
     restarts = f"{row.restarts} restart{'s' if row.restarts > 1 else ''}" if row.restarts else ""
     cells = [
-        f'<span style="color: {_colour(row.state)}">●</span> {escape(name)}',
+        f'<span style="color: {_colour(row.state)}">●</span> {escape(_shown_name(row))}',
         escape(row.state.lower()),
         restarts,
         _progress_html(row),
@@ -75,6 +77,20 @@ def _progress_html(row: RankRow) -> str:
         return f"step {progress.step:g} {metrics}"
     bar = f'<progress max="{progress.total:g}" value="{progress.step:g}"></progress>'
     return f"{bar} {progress.step:g}/{progress.total:g} {metrics}"
+
+
+def _timeline_html(frame: TeamFrame) -> str:
+    """The timeline of a team, or of a single rank to which something happened."""
+    timeline = frame.timeline
+    if timeline is None or timeline.end - timeline.start < MIN_TIMELINE_SECONDS:
+        return ""
+    if len(timeline.rows) < 2 and not timeline.marks:
+        return ""
+    return timeline_svg(timeline, names={row.replica: _shown_name(row) for row in frame.rows})
+
+
+def _shown_name(row: RankRow) -> str:
+    return f"{row.replica} (rank {row.rank})" if row.rank is not None else row.replica
 
 
 def _log_html(lines: tuple[tuple[str, str], ...]) -> str:

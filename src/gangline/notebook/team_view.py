@@ -1,14 +1,17 @@
 """The state of a team while its cell runs, from the job, its pods and its log lines."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from gangline.api.codec.codec import to_json
 from gangline.api.core import Pod, PodPhase
 from gangline.frameworks.ranks import rank_of
 from gangline.progress.line import Progress, parse_progress
 from gangline.sdk.job import Job
 from gangline.sdk.outcome.results import is_result_line
+from gangline.timeline.live import LiveTimeline
+from gangline.timeline.model import TeamTimeline
 
 MAX_LINES = 1000
 """Log lines that are kept for the finished cell."""
@@ -42,6 +45,7 @@ class TeamFrame(NamedTuple):
     seconds: float = 0.0
     # What the user should know at the end.
     outcome: str = ""
+    timeline: TeamTimeline | None = None
 
 
 class TeamView:
@@ -52,13 +56,22 @@ class TeamView:
         self._rows = {row.replica: row for row in _planned_rows(job)}
         self._shown_lines: deque[tuple[str, str]] = deque(maxlen=MAX_LINES)
         self._lines: dict[str, deque[str]] = {}
+        self._timeline = LiveTimeline()
+        self._pod_paths: set[str] = set()
 
     @property
     def lines(self) -> Mapping[str, Sequence[str]]:
         """The last log lines by the pod's name."""
         return {pod: tuple(lines) for pod, lines in self._lines.items()}
 
-    def update_pods(self, pods: Iterable[Pod]) -> None:
+    def update_pods(self, pods: Sequence[Pod], at: float) -> None:
+        """Take in the job and its pods as they are at that time, in Unix seconds."""
+        namespace, name = self.job.metadata.namespace, self.job.metadata.name
+        self._timeline.add(at, f"/{self.job.kind.lower()}s/{namespace}/{name}", self.job.to_dict())
+        bodies = {f"/pods/{namespace}/{pod.metadata.name}": to_json(pod) for pod in pods}
+        for path in (*bodies, *(self._pod_paths - bodies.keys())):
+            self._timeline.add(at, path, bodies.get(path))
+        self._pod_paths = set(bodies)
         for pod in pods:
             replica = self._replica(pod.metadata.name)
             row = self._rows.get(replica)
@@ -79,7 +92,8 @@ class TeamView:
         self._shown_lines.append((row.label, text))
         return f"{row.label}│ {text}"
 
-    def frame(self, seconds: float, *, state: str = "", outcome: str = "") -> TeamFrame:
+    def frame(self, seconds: float, now: float = 0.0, *, state: str = "", outcome: str = "") -> TeamFrame:
+        """What to show `seconds` after the start, at `now` in Unix seconds."""
         rows = tuple(self._rows.values())
         if self.job.status.finished or state == STOPPED:
             rows = tuple(row if row.state in ("Succeeded", "Failed") else row._replace(state=STOPPED) for row in rows)
@@ -91,6 +105,7 @@ class TeamView:
             tuple(self._shown_lines),
             seconds,
             outcome,
+            self._timeline.timeline(now),
         )
 
     def _replica(self, pod: str) -> str:

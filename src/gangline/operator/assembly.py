@@ -2,25 +2,44 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gangline.api.core import SchedulingGate
-from gangline.api.meta import ApiStruct, Object
+from gangline.api.kubeflow.training import JobKind
+from gangline.api.meta import ApiStruct, Key, Object
 from gangline.api.scheduling import GANG_GATE, SCHEDULER_NAME
 from gangline.api.scheme import Resource
+from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
 from gangline.jobs.framework import Framework
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
+from gangline.node.network.namespaces import SERVER_NAME
+from gangline.node.ports import LOOPBACK
+from gangline.node.settings import ISOLATED_NETWORK
 from gangline.operator.definitions import apply_job_roles, create_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
 from gangline.operator.settings import LOCAL_SETTINGS, OperatorSettings
 from gangline.runtime.informer import Delta, Informer
 from gangline.runtime.manager import Manager
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
+
+MAX_PORT = 65535
+LOCAL_PROGRESS_INTERVAL = timedelta(seconds=1)
+"""How often the progress of a pod is written: a person is watching."""
+NOTIFICATIONS_KEY = Key("kube-system", "gangline-notifications")
+"""The ConfigMap of a lasting plane that says which notifications were delivered."""
+LAST_DELIVERIES = timedelta(seconds=5)
+"""How long a plane that ends for good waits until its last notifications are delivered."""
 
 
 @asynccontextmanager
@@ -29,22 +48,43 @@ async def embedded_plane(
     clock: Clock,
     operator: OperatorSettings = LOCAL_SETTINGS,
     custom: Sequence[Framework[Any]] = (),
+    *,
+    notifications: "NotificationSettings | None" = None,
+    report_undelivered: Callable[[str], None] | None = None,
 ) -> AsyncIterator[LocalCluster]:
     """A local plane with an operator and a gang scheduler. The server has the definitions of the operator's kinds.
 
-    `custom` are frameworks in addition to the built-in ones.
+    `custom` are frameworks in addition to the built-in ones. A plane without a state folder delivers its last
+    notifications before it ends, as far as time allows, and calls `report_undelivered` if some are left.
     """
     frameworks = (*enabled_frameworks(operator), *custom)
     scheme = scheme_of(frameworks, operator.site.gang_schedulers)
-    async with local_cluster(settings, scheme, clock) as plane, asyncio.TaskGroup() as group:
+    async with (
+        _progress_listener(settings, operator) as listener,
+        local_cluster(_reachable(listener, settings), scheme, clock) as plane,
+        asyncio.TaskGroup() as group,
+    ):
         kinds = await create_crds(plane.client, clock, [framework.facts for framework in frameworks])
         frameworks = tuple(framework for framework in frameworks if framework.facts in kinds)
         if settings.state is not None:  # the plane of a single run has no other users
             await apply_job_roles(plane.client, kinds)
+
+        def add_notifier(manager: Manager) -> None:
+            if notifications is not None:
+                kinds = [framework.facts.model for framework in frameworks]
+                lasting = settings.state is not None
+                _add_notifier(
+                    manager, plane.client, notifications, kinds, clock, lasting=lasting, report=report_undelivered
+                )
+
         tasks = [
-            group.create_task(run_engine(plane.client, operator, frameworks, clock)),
+            group.create_task(
+                run_engine(plane.client, _reporting_to(listener, settings, operator), frameworks, clock, add_notifier)
+            ),
             group.create_task(run_scheduler_when_needed(plane.client, clock)),
         ]
+        if listener is not None:
+            tasks.append(group.create_task(run_progress_endpoint_when_needed(listener, plane.client, kinds, clock)))
         try:
             yield plane
         finally:
@@ -52,14 +92,104 @@ async def embedded_plane(
                 task.cancel()
 
 
-async def run_engine(
-    client: Client, settings: OperatorSettings, frameworks: Sequence[Framework[Any]], clock: Clock
+@asynccontextmanager
+async def _progress_listener(
+    settings: LocalSettings, operator: OperatorSettings
+) -> AsyncIterator[socket.socket | None]:
+    """A socket on loopback for progress reports; None where pods have no tokens."""
+    has_tokens = ServiceAccountAdmission.name not in settings.plane.disabled_admission_plugins
+    if not operator.receives_progress or not has_tokens:
+        yield None
+        return
+    # After a restart of the plane, pods that went on running find it again.
+    preferred = settings.plane.port + 1 if 0 < settings.plane.port < MAX_PORT else 0
+    try:
+        listener = socket.create_server((LOOPBACK, preferred))
+    except OSError:
+        listener = socket.create_server((LOOPBACK, 0))
+    with listener:
+        yield listener
+
+
+def _reachable(listener: socket.socket | None, settings: LocalSettings) -> LocalSettings:
+    """The settings of a plane whose pods reach the socket."""
+    if listener is None:
+        return settings
+    node = msgspec.structs.replace(settings.node, shared_ports=(listener.getsockname()[1],))
+    return msgspec.structs.replace(settings, node=node)
+
+
+def _reporting_to(
+    listener: socket.socket | None, settings: LocalSettings, operator: OperatorSettings
+) -> OperatorSettings:
+    """The settings of an operator whose pods know where to report progress."""
+    if listener is None:
+        return operator
+    host = SERVER_NAME if settings.node.network == ISOLATED_NETWORK else LOOPBACK
+    endpoint = ProgressEndpoint(f"http://{host}:{listener.getsockname()[1]}", every_job=True)
+    return msgspec.structs.replace(operator, site=msgspec.structs.replace(operator.site, progress=endpoint))
+
+
+async def run_progress_endpoint_when_needed(
+    listener: socket.socket, client: Client, kinds: Sequence[JobKind], clock: Clock
 ) -> None:
-    """Run the job engine until cancelled."""
+    """Receive progress until cancelled, from the moment on when the first program connects."""
+    await _wait_for_connection(listener)
+    # Imported here: most programs print their progress, or report none.
+    from gangline.operator.progress.endpoint import progress_endpoint
+    from gangline.operator.progress.writer import ProgressWriter
+
+    writer = ProgressWriter(client, clock, interval=LOCAL_PROGRESS_INTERVAL)
+    async with writer.running(), progress_endpoint(client, kinds, writer, listener, clock):
+        await asyncio.get_running_loop().create_future()
+
+
+async def _wait_for_connection(listener: socket.socket) -> None:
+    loop, connected = asyncio.get_running_loop(), asyncio.Event()
+    listener.settimeout(0)
+    loop.add_reader(listener, connected.set)
+    try:
+        await connected.wait()
+    finally:
+        loop.remove_reader(listener)
+
+
+async def run_engine(
+    client: Client,
+    settings: OperatorSettings,
+    frameworks: Sequence[Framework[Any]],
+    clock: Clock,
+    add_parts: Callable[[Manager], None] = lambda manager: None,
+) -> None:
+    """Run the job engine until cancelled. `add_parts` adds what else the manager runs."""
     manager = Manager(client, clock)
     engine = JobEngine(manager, client, settings, socket.gethostname(), clock)
     engine.add_frameworks(frameworks)
+    add_parts(manager)
     await manager.run(signals=False)
+
+
+def _add_notifier(
+    manager: Manager,
+    client: Client,
+    notifications: "NotificationSettings",
+    kinds: Sequence[type[Any]],
+    clock: Clock,
+    *,
+    lasting: bool,
+    report: Callable[[str], None] | None,
+) -> None:
+    # Imported here: most planes notify nobody.
+    from gangline.notify.notifier import DEFAULT_OPTIONS, NotifierOptions
+    from gangline.notify.setup import new_notifier
+
+    informers = [manager.informer(kind) for kind in kinds]
+    options = NotifierOptions(finish_within=LAST_DELIVERIES, report_undelivered=report)
+    if lasting:
+        notifier = new_notifier(notifications, client, NOTIFICATIONS_KEY, informers, clock, DEFAULT_OPTIONS)
+    else:
+        notifier = new_notifier(notifications, client, None, informers, clock, options)
+    manager.add_runnable(notifier.run)
 
 
 async def run_scheduler_when_needed(client: Client, clock: Clock) -> None:

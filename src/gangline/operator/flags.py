@@ -4,18 +4,30 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.api.names import MAX_DNS_LABEL_LENGTH
 from gangline.base.errors import InputError
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
 from gangline.operator.go_flags import process_flags
-from gangline.operator.settings import ALL_V1, V1_INIT_IMAGE, OperatorProcessSettings, OperatorSettings
+from gangline.operator.settings import (
+    ALL_V1,
+    NOTIFICATIONS_VARIABLE,
+    V1_INIT_IMAGE,
+    OperatorProcessSettings,
+    OperatorSettings,
+    ProgressSettings,
+)
+from gangline.runtime.health import BindAddress
 from gangline.schema.names import DNS_LABEL_PATTERN
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
 
 INIT_TEMPLATE_FILE = Path("/etc/config/initContainer.yaml")
 """The default path of the template of PyTorch's init container, as in the Kubeflow operator."""
@@ -28,6 +40,12 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         services=ServiceMode(flags["services"]),
         legacy_labels=flags["legacy_labels"],
         domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
+        progress=progress_endpoint(
+            flags["progress_url"],
+            flags["progress_bind_address"],
+            flags["progress_cert_path"],
+            every_job=flags["inject_progress"],
+        ),
     )
     template = init_template(Path(flags["pytorch_init_container_template_file"]))
     operator = OperatorSettings(
@@ -39,8 +57,9 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         pytorch_init_tries=flags["pytorch_init_container_max_tries"],
         pytorch_init_template=template,
         mpi_launcher_account=flags["mpi_launcher_service_account"],
-        **launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"]),
     )
+    images = launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"])
+    operator = msgspec.structs.replace(operator, **images)
     return OperatorProcessSettings(
         operator=operator,
         **process_flags(flags),
@@ -49,7 +68,42 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         grace=timedelta(seconds=flags["grace"]),
         take_over=flags["take_over"],
         pod=environ.get("POD_NAME", ""),
+        progress=ProgressSettings(
+            address=flags["progress_bind_address"],
+            cert_path=flags["progress_cert_path"],
+            log_streams=flags["progress_log_streams"],
+        ),
+        notifications=notification_settings(flags["notifications_file"], environ.get(NOTIFICATIONS_VARIABLE, "")),
     )
+
+
+def progress_endpoint(url: str, address: str, cert_path: str, *, every_job: bool) -> ProgressEndpoint | None:
+    """Where pods report progress; None: they are not told. Raises `InputError`."""
+    listens = BindAddress.parse(address, "--progress-bind-address") is not None
+    if cert_path and not listens:
+        raise InputError("--progress-cert-path: is for the endpoint for progress; add --progress-bind-address")
+    if not url:
+        if every_job:
+            raise InputError(
+                "--inject-progress: pods must know where to report; add --progress-url http://SERVICE.NAMESPACE.svc:8082"
+            )
+        return None
+    if not listens:
+        raise InputError("--progress-url: nobody listens there; add --progress-bind-address :8082")
+    scheme = "https" if cert_path else "http"
+    if not re.fullmatch(rf"{scheme}://[^/\s?#@]+/?", url):
+        raise InputError(f'--progress-url: is "{url}"; write {scheme}://HOST:PORT, as pods reach the operator')
+    return ProgressEndpoint(url.rstrip("/"), _authority(Path(cert_path)) if cert_path else "", every_job)
+
+
+def _authority(folder: Path) -> str:
+    """The certificate authority in the folder of a certificate; empty if there is none: images then trust it already."""
+    try:
+        return (folder / "ca.crt").read_text()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--progress-cert-path {folder}: ca.crt cannot be read: {error}") from error
 
 
 def namespace_list(values: Iterable[str]) -> tuple[str, ...]:
@@ -94,6 +148,26 @@ def launcher_images(delivery_image: str | None, agent_image: str) -> dict[str, s
     if delivery_image is not None:
         return {"mpi_delivery_image": delivery_image}
     return {"agent_image": agent_image}
+
+
+def notification_settings(file: Path | None, text: str) -> "NotificationSettings | None":
+    """The settings of notifications in a file or, without one, in the text of a variable. Raises `InputError`."""
+    if file is None and not text.strip():
+        return None
+    # Imported here: most operators notify nobody.
+    from gangline.notify.plan.routes import parse_settings
+
+    if file is None:
+        return parse_settings(text, NOTIFICATIONS_VARIABLE)
+    return parse_settings(_flag_file(file, "--notifications-file"), str(file))
+
+
+def _flag_file(file: Path, flag: str) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
+        raise InputError(f"{flag}: {file}: {reason}") from error
 
 
 def init_template(file: Path) -> str | None:

@@ -87,6 +87,32 @@ GENERAL_OPTIONS = (
         "Address on which /healthz and /readyz are served; 0: none.",
         metavar="ADDRESS",
     ),
+    value_option(
+        "--progress-bind-address",
+        "0",
+        "Address on which pods report the progress of their training; 0: none.",
+        metavar="ADDRESS",
+    ),
+    value_option(
+        "--progress-url",
+        "",
+        "URL of that address as pods reach it, http://SERVICE.NAMESPACE.svc:8082. Pods of jobs with the annotation "
+        "training.gangline.dev/report-progress=true are told.  [default: none]",
+        metavar="URL",
+    ),
+    go_flag("--inject-progress", "Tell the pods of all jobs, except where that annotation is false."),
+    value_option(
+        "--progress-cert-path",
+        "",
+        "Folder with tls.crt, tls.key and ca.crt, to receive progress by TLS.  [default: plain HTTP]",
+        metavar="FOLDER",
+    ),
+    value_option(
+        "--progress-log-streams",
+        0,
+        "Read the progress lines in the logs of running jobs, of so many at most; 0: read no logs for it.",
+        type=click.IntRange(min=0),
+    ),
     seconds_option("--grace", 10.0, "How long work in progress may take to finish when the operator stops."),
     value_option(
         "--gang-scheduler-name",
@@ -100,6 +126,13 @@ GENERAL_OPTIONS = (
         "--protect-gangs",
         "Ask autoscalers to leave the nodes of gangs alone (with gangline and kubernetes).",
         default=True,
+    ),
+    click.option(
+        "--notifications-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Who hears of the states of jobs, by which webhook (docs/notifications.md); also as text in the variable "
+        "GANGLINE_NOTIFICATIONS.  [default: nobody]",
     ),
     choice_option(
         "--log-format", ["auto", "text", "json"], "Format of log lines; auto is text on a terminal, else JSON."
@@ -199,7 +232,8 @@ def operator(context: click.Context, /, **flags: Any) -> int:
     beyond level and format, do nothing.
 
     Variables: KUBECONFIG; KUBEFLOW_NAMESPACE as --namespace; CUSTOM_CLUSTER_DOMAIN, the domain of the cluster in
-    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name; GANGLINE_IMAGE as --agent-image.
+    TF_CONFIG; POD_NAME, the name of the operator's pod if that is not its host name; GANGLINE_IMAGE as --agent-image;
+    GANGLINE_NOTIFICATIONS, the text of a --notifications-file.
 
     Exit codes: 0 interrupted; 1 an error.
     """

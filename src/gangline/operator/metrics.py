@@ -9,9 +9,10 @@ Gauges are read from the caches at every scrape, while this process leads.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from gangline.api.core import Pod
@@ -223,6 +224,33 @@ class DeletedJobsCounter:
     def _count_deletion(self, delta: Delta[Any]) -> None:
         if delta.after is None and delta.newest.is_of_this_api:
             self._kind_metrics.count_job(key_of(delta.newest).namespace, "deleted")
+
+
+class NotificationCounters:
+    """What became of notifications, and how many wait. Every route is there from the start, at zero."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._results = Counter(
+            "gangline_notifications_total",
+            "Notifications that were delivered, failed for good, or were dropped because too many waited.",
+            ("route", "result"),
+            registry=registry,
+        )
+        self._queue = Gauge(
+            "gangline_notification_queue_length",
+            "Notifications that wait for a receiver.",
+            ("route",),
+            registry=registry,
+        )
+
+    def count(self, route: str, result: StrEnum) -> None:
+        self._results.labels(route, result.value).inc()
+
+    def set_queue(self, route: str, length: Callable[[], int], results: Iterable[StrEnum]) -> None:
+        """Read the length at every scrape."""
+        for result in results:
+            self._results.labels(route, result.value)
+        self._queue.labels(route).set_function(length)
 
 
 class JobStateCollector:

@@ -1,9 +1,10 @@
 """The operator as a process: definitions, a check for other operators, the election, then the job engine."""
 
+import asyncio
 import math
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,16 +20,21 @@ from gangline.kube.transport.traced import traced
 from gangline.operator import conflicting_operators, gang_schedulers
 from gangline.operator.definitions import DefinitionWaiter, apply_crds
 from gangline.operator.engine import JobEngine, enabled_frameworks, scheme_of
-from gangline.operator.metrics import JobMetrics
+from gangline.operator.metrics import JobMetrics, NotificationCounters
 from gangline.operator.process import ControllerProcess, api_transport, leader_elector, protect_metrics, serve_process
+from gangline.operator.progress.metrics import ProgressMetrics
+from gangline.operator.progress.receiver import ProgressReceiver
 from gangline.operator.request_gate import RequestGate
-from gangline.operator.settings import OperatorProcessSettings
+from gangline.operator.settings import NOTIFICATIONS_SUFFIX, OperatorProcessSettings
 from gangline.runtime.health import HealthServer
 from gangline.runtime.leader_election import LeadershipFence
 from gangline.runtime.manager import Manager
 from gangline.runtime.metrics import MeteredTransport, PrometheusMetrics
 from gangline.runtime.rate_limits import RateLimiter
 from gangline.runtime.startup import StartupTransport
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
 
 USER_AGENT = "gangline-operator"
 EMBEDDED_VERSION_MARK = "+gangline-"
@@ -105,10 +111,14 @@ class OperatorProcess(ControllerProcess):
         # Those that could not be checked for another operator yet.
         self._unchecked_namespaces: set[str] = set()
         self._lease = Key(namespace, settings.lease) if settings.leader_elect else None
+        self._journal_key = Key(namespace, settings.lease + NOTIFICATIONS_SUFFIX)
         self._pod = Key(connection.namespace, settings.pod or socket.gethostname())
         self._frameworks = frameworks
         self._kinds = tuple(framework.facts for framework in frameworks)
         self._definitions = DefinitionWaiter(self._client, [kind.resource for kind in self._kinds], clock)
+        self._progress = ProgressReceiver(
+            settings.progress, self._kinds, client, ProgressMetrics(metrics.registry), clock
+        )
         self.manager = self._build_manager(client, metrics)
         self.readiness_checks = {
             "server": start.readiness_problem,
@@ -124,6 +134,11 @@ class OperatorProcess(ControllerProcess):
             "namespace": ",".join(self._settings.operator.namespaces) or "all",
             "lease": str(self._lease or "none"),
         }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        # Every replica receives progress, and writes it whether it leads or not.
+        async with self._progress.running():
+            await super().run(stop)
 
     async def prepare(self) -> None:
         if self._settings.install_crds:
@@ -166,8 +181,25 @@ class OperatorProcess(ControllerProcess):
             may_serve=lambda namespace: namespace not in self._unchecked_namespaces,
         )
         manager.add_runnable(self._check_late_namespaces)
+        self._progress.read_logs(manager, self._settings.operator.namespaces)
         engine.add_frameworks(self._frameworks)
+        if self._settings.notifications is not None:
+            self._add_notifier(self._settings.notifications, manager, fenced, metrics)
         return manager
+
+    def _add_notifier(
+        self, notifications: "NotificationSettings", manager: Manager, client: Client, metrics: PrometheusMetrics
+    ) -> None:
+        # Imported here: most operators notify nobody.
+        from gangline.notify.notifier import NotifierOptions
+        from gangline.notify.setup import new_notifier, warn_of_unusable_files
+
+        warn_of_unusable_files(notifications)
+        namespaces = self._settings.operator.namespaces
+        informers = [manager.informer(kind.model, namespaces=namespaces) for kind in self._kinds]
+        options = NotifierOptions(metrics=NotificationCounters(metrics.registry))
+        notifier = new_notifier(notifications, client, self._journal_key, informers, self._clock, options)
+        manager.add_runnable(notifier.run)
 
 
 def rate_limit(settings: OperatorProcessSettings, clock: Clock) -> RateLimiter | None:

@@ -1,6 +1,7 @@
 """The settings of the operator, and of operator and scheduler as processes."""
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -8,6 +9,9 @@ from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.jobs.gangs.gangline import GanglineScheduler
 from gangline.jobs.site import Site
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
 
 V1_INIT_IMAGE = "alpine:3.10"
 
@@ -21,6 +25,11 @@ KUBEFLOW_LEASE = "1ca428e5.training-operator.kubeflow.org"
 """The Lease of the Kubeflow operator, and by default ours: of all operators that compete for it, one acts."""
 MPI_OPERATOR_LEASE = "mpi-operator"
 """The Lease of mpi-operator, which serves MPIJobs of v2beta1."""
+
+NOTIFICATIONS_VARIABLE = "GANGLINE_NOTIFICATIONS"
+"""The environment variable with the text of a file for `--notifications-file`."""
+NOTIFICATIONS_SUFFIX = "-notifications"
+"""The ConfigMap beside a Lease that says which notifications were delivered has the Lease's name and this."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +54,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     mpi_agent: str | None = None
     # An existing service account for MPI launchers; empty: each has its own, with a role.
     mpi_launcher_account: str = ""
+    # On an embedded plane: whether pods report progress to it, on loopback. In a cluster `site.progress` says it.
+    receives_progress: bool = False
 
 
 LOCAL_SETTINGS = OperatorSettings(
@@ -56,6 +67,7 @@ LOCAL_SETTINGS = OperatorSettings(
     pytorch_init_image="",
     mpi_delivery_image="",
     mpi_agent=LOCAL_MPI_AGENT,
+    receives_progress=True,
 )
 """On one machine no images are pulled, so no init containers are added. Gang scheduling is on request."""
 
@@ -64,6 +76,11 @@ LOCAL_GANG_SETTINGS = msgspec.structs.replace(
     LOCAL_SETTINGS, site=msgspec.structs.replace(LOCAL_SETTINGS.site, gangs_on_request=False)
 )
 """The same with gang scheduling for every job."""
+
+
+def local_settings(*, gang: bool = False, progress: bool = True) -> OperatorSettings:
+    """The settings of the operator of a plane on this machine, with or without gangs for every job and the endpoint."""
+    return msgspec.structs.replace(LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS, receives_progress=progress)
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +98,17 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     install_crds: bool = False
 
 
+class ProgressSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an operator in a cluster receives progress of jobs. What pods get for it is in the site."""
+
+    # Where the endpoint listens; "0": there is none.
+    address: str = "0"
+    # A folder with tls.crt and tls.key; empty: plain HTTP.
+    cert_path: str = ""
+    # Most pods whose logs are read for progress; 0: none.
+    log_streams: int = 0
+
+
 class OperatorProcessSettings(ProcessSettings, frozen=True, kw_only=True):
     """The settings of an operator that runs as a process of its own."""
 
@@ -94,3 +122,6 @@ class OperatorProcessSettings(ProcessSettings, frozen=True, kw_only=True):
     take_over: bool = False
     # The name of the pod in which this process runs; empty: the host name.
     pod: str = ""
+    progress: ProgressSettings = ProgressSettings()
+    # Who hears of the states of jobs; None: nobody.
+    notifications: "NotificationSettings | None" = None

@@ -19,6 +19,8 @@ class Progress(NamedTuple):
     step: float
     total: float | None = None
     metrics: Mapping[str, float] = {}
+    # How long the rest takes, if the program says so.
+    remaining_seconds: float | None = None
 
     @property
     def fraction(self) -> float | None:
@@ -31,7 +33,8 @@ class Progress(NamedTuple):
 def parse_progress(text: str) -> Progress | None:
     """The report in a line of output; None for any other line. Never raises.
 
-    `step` must be a number. Metrics that are not numbers are skipped, and so is a `total` that is not a number.
+    `step` must be a number. Metrics that are not numbers are skipped, and so are a `total` and `remaining_seconds` that are
+    none.
     """
     text = text.strip()
     if not text.startswith("{") or '"progress"' not in text or len(text) > MAX_LINE_LENGTH:
@@ -44,31 +47,35 @@ def parse_progress(text: str) -> Progress | None:
     body = message["progress"] if isinstance(message, dict) and set(message) == {"progress"} else None
     if not isinstance(body, dict):
         return None
-    numbers: dict[str, float] = {name: value for name, value in body.items() if _is_number(value)}
+    numbers: dict[str, float] = {name: value for name, value in body.items() if is_number(value)}
     step, total = numbers.pop("step", None), numbers.pop("total", None)
-    return None if step is None else Progress(step, total, numbers)
+    remaining = numbers.pop("remaining_seconds", None)
+    if remaining is not None and remaining < 0:
+        remaining = None
+    return None if step is None else Progress(step, total, numbers, remaining)
 
 
 def bounded_progress(progress: Progress) -> Progress:
     """The progress, small enough for an API object: only the first metrics, without those whose names are too long."""
     names = [name for name in progress.metrics if name and len(name) <= MAX_METRIC_NAME_LENGTH][:MAX_METRICS]
     total = None if progress.total is None else _exact_number(progress.total)
-    return Progress(
-        _exact_number(progress.step), total, {name: _exact_number(progress.metrics[name]) for name in names}
-    )
+    metrics = {name: _exact_number(progress.metrics[name]) for name in names}
+    return Progress(_exact_number(progress.step), total, metrics, progress.remaining_seconds)
 
 
 def progress_line(progress: Progress) -> str:
     """The line that `parse_progress` decodes to this progress."""
     total = {} if progress.total is None else {"total": progress.total}
-    return json.dumps({"progress": {"step": progress.step, **total, **progress.metrics}}, separators=(",", ":"))
+    remaining = {} if progress.remaining_seconds is None else {"remaining_seconds": progress.remaining_seconds}
+    numbers = {"step": progress.step, **total, **remaining, **progress.metrics}
+    return json.dumps({"progress": numbers}, separators=(",", ":"))
 
 
 def _exact_number(value: float) -> float:
     return value if not isinstance(value, int) or abs(value) <= MAX_EXACT_INTEGER else float(value)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     # In Python, true is a number, and Python's JSON parser accepts NaN.
     return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
 

@@ -148,6 +148,7 @@ class Informer(Generic[T]):
         # Replaced, never changed, so that a subscriber may unsubscribe while others are being called.
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._synced_event = asyncio.Event()
+        self._answered_event = asyncio.Event()
 
     @property
     def problem(self) -> str | None:
@@ -166,6 +167,10 @@ class Informer(Generic[T]):
     async def wait_for_sync(self) -> None:
         """Wait until the first list is in the cache."""
         await self._synced_event.wait()
+
+    async def wait_for_answer(self) -> None:
+        """Wait until the first list is in the cache, or the first attempt has failed: `problem` then says why."""
+        await self._answered_event.wait()
 
     @contextmanager
     def subscribe(self, subscriber: Subscriber[T]) -> Iterator[None]:
@@ -248,6 +253,8 @@ class Informer(Generic[T]):
 
     def _update_synced(self) -> None:
         feeds = self._feeds
+        if all(feed.listed or feed.problem is not None for feed in feeds):
+            self._answered_event.set()
         if any(feed.listed for feed in feeds) and all(feed.listed or feed.refused for feed in feeds):
             self._synced_event.set()
 

@@ -26,11 +26,13 @@ RAISED = {
     "cli/manifests/jobs.py": "_script_hint",
     "cli/resources/lookup.py": "no_such_job",
     "cli/run/remote_jobs.py": "_name_taken_message",
+    "notify/plan/routes.py": "_route_problems",
 }
 # Texts for others than the person at the shell, or replaced where they are printed.
 ELSEWHERE = {
     "cli/services/doctor.py": "a result: results_text replaces it",
     "cli/services/machine_checks.py": "a remedy: results_text replaces it",
+    "notify/plan/transitions.py": "a notification, for people at other shells",
     "operator/definitions.py": "a log of the operator; doctor replaces it",
     "operator/gang_schedulers.py": "a log of the operator",
     "why/diagnosis": "pure; cli/jobs/why.py replaces it in texts, JSON keeps the name",

@@ -10,8 +10,11 @@ from gangline.base.errors import InputError
 from gangline.cli.services.scheduler import scheduler
 from gangline.install.objects import install_crds, install_objects
 from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.operator.conflicting_operators import GANGLINE_ROLE, ROLE_LABEL
+from gangline.operator.flags import settings_from_flags
 from gangline.operator.main import operator
+from gangline.operator.settings import NOTIFICATIONS_SUFFIX, OperatorProcessSettings
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
 
 Objects = dict[tuple[str, str], Any]
@@ -100,6 +103,85 @@ def test_with_secure_metrics_the_components_accept_their_arguments_and_may_ask_a
     assert made["ClusterRole", "gangline-metrics-reader"]["rules"] == [
         {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
     ]
+
+
+ROUTES = "routes:\n- name: a\n  urlFile: /etc/gangline/notifications/url\n"
+
+
+@pytest.mark.parametrize("changes", [{}, {"leaderElection": {"enabled": False}, "replicaCount": 1}])
+def test_with_notifications_the_operator_reads_its_routes_and_may_remember_what_it_delivered(
+    changes: dict[str, Any],
+) -> None:
+    made = objects(notifications={"config": ROUTES, "secret": "hooks"}, watchNamespaces=["team-a"], **changes)
+    environ = {one["name"]: one["value"] for one in container(made)["env"]}
+    with operator.make_context("operator", list(container(made)["args"])) as context:
+        settings = settings_from_flags(context.params, environ)
+    assert settings.notifications is not None
+    (route,) = settings.notifications.routes
+    (mount,) = container(made)["volumeMounts"]
+    assert route.url_file.startswith(mount["mountPath"] + "/")
+    (volume,) = made["Deployment", "gangline-operator"]["spec"]["template"]["spec"]["volumes"]
+    assert volume == {"name": mount["name"], "secret": {"secretName": "hooks"}}
+    role = made["Role", "gangline-operator-notifications"]
+    # The ConfigMap is where the operator looks for it, with or without an election.
+    assert role["metadata"]["namespace"] == settings.lease_namespace == "gangline"
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in role["rules"]] == [
+        (["create"], None),
+        (["get", "patch"], [settings.lease + NOTIFICATIONS_SUFFIX]),
+    ]
+
+
+def test_the_configmap_of_notifications_has_the_name_of_the_lease() -> None:
+    made = objects(notifications={"config": ROUTES}, leaderElection={"leaseName": "mine"})
+    rules = made["Role", "gangline-operator-notifications"]["rules"]
+    assert rules[1]["resourceNames"] == ["mine-notifications"]
+    assert "volumeMounts" not in container(made)
+
+
+def test_without_notifications_there_is_nothing_of_them() -> None:
+    assert "otifications" not in str(list(objects(notifications={"secret": "hooks"}).values()))
+
+
+def test_progress_is_received_at_a_service_with_one_right_more() -> None:
+    plain = objects()
+    made = objects(progress={"enabled": True, "logStreams": 50})
+    assert made.keys() - plain.keys() == {
+        ("Service", "gangline-progress"),
+        ("ClusterRole", "gangline-operator-progress"),
+        ("ClusterRoleBinding", "gangline-operator-progress"),
+    }
+    (rule,) = made["ClusterRole", "gangline-operator-progress"]["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["tokenreviews"], ["create"])
+    settings = settings_of(made)
+    assert settings.operator.site.progress == ProgressEndpoint("http://gangline-progress.gangline.svc:8082")
+    assert (settings.progress.address, settings.progress.log_streams) == (":8082", 50)
+    (port,) = made["Service", "gangline-progress"]["spec"]["ports"]
+    ports = {port["name"]: port["containerPort"] for port in container(made)["ports"]}
+    assert ports[port["targetPort"]] == port["port"] == 8082
+    pod = made["Deployment", "gangline-operator"]["spec"]["template"]["metadata"]["labels"]
+    assert made["Service", "gangline-progress"]["spec"]["selector"].items() <= pod.items()
+
+
+def test_progress_by_tls_has_the_certificate_of_a_secret() -> None:
+    progress = {"enabled": True, "everyJob": True, "certSecret": "progress-tls"}
+    made = objects(progress=progress, networkPolicy={"enabled": True}, scheduler={"enabled": True})
+    settings = settings_of(made)
+    assert settings.operator.site.progress == ProgressEndpoint(
+        "https://gangline-progress.gangline.svc:8082", every_job=True
+    )
+    (mount,) = container(made)["volumeMounts"]
+    assert mount["mountPath"] == settings.progress.cert_path
+    (volume,) = made["Deployment", "gangline-operator"]["spec"]["template"]["spec"]["volumes"]
+    assert volume == {"name": mount["name"], "secret": {"secretName": "progress-tls"}}
+    assert "volumeMounts" not in container(made, "scheduler")
+    ingress = made["NetworkPolicy", "gangline-network"]["spec"]["ingress"]
+    assert [rule["ports"][0]["port"] for rule in ingress] == [8080, 8082]
+
+
+def settings_of(made: Objects) -> OperatorProcessSettings:
+    """What the operator makes of its arguments."""
+    with operator.make_context("operator", list(container(made)["args"])) as context:
+        return settings_from_flags(context.params, {})
 
 
 def test_a_scheduler_for_some_namespaces_writes_in_these_alone() -> None:

@@ -1,10 +1,22 @@
 """What a notebook shows of a team."""
 
 import copy
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from xml.etree import ElementTree as ET
+
+from msgspec.structs import replace
 
 from gangline import Job, Replica, pytorch_job
-from gangline.api.core import Pod
+from gangline.api.core import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Pod,
+)
+from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
 from gangline.notebook.team_html import MAX_ROWS, TAIL_LINES, elapsed, team_html, team_text
 from gangline.notebook.team_view import STOPPED, TeamView
 from gangline.testing.builders import make_pod
@@ -32,7 +44,7 @@ def test_every_rank_has_a_row_from_the_beginning() -> None:
 
 def test_pods_and_lines_fill_the_rows() -> None:
     view = team(1)
-    view.update_pods([pod("master-0", "Running"), pod("worker-0", "Failed"), pod("other-7", "Running")])
+    view.update_pods([pod("master-0", "Running"), pod("worker-0", "Failed"), pod("other-7", "Running")], 0.0)
     assert view.add_line("fit-worker-0", '{"progress": {"step": 2, "total": 4, "loss": 0.5}}') is None
     assert view.add_line("fit-worker-0", 'gangline-result:{"rank": 1}') is None
     assert view.add_line("fit-worker-0", "<b>epoch</b>") == "rank 1│ <b>epoch</b>"
@@ -48,10 +60,10 @@ def test_pods_and_lines_fill_the_rows() -> None:
 
 def test_in_the_end_no_rank_runs() -> None:
     view = team(1, "Failed")
-    view.update_pods([pod("master-0", "Running"), pod("worker-0", "Failed")])
+    view.update_pods([pod("master-0", "Running"), pod("worker-0", "Failed")], 0.0)
     assert [row.state for row in view.frame(1).rows] == [STOPPED, "Failed"]
     stopped = team(1)
-    stopped.update_pods([pod("master-0", "Running")])
+    stopped.update_pods([pod("master-0", "Running")], 0.0)
     frame = stopped.frame(1, state=STOPPED, outcome="interrupted <here>")
     assert [row.state for row in frame.rows] == [STOPPED, STOPPED]
     assert "interrupted &lt;here&gt;" in team_html(frame)
@@ -59,8 +71,8 @@ def test_in_the_end_no_rank_runs() -> None:
 
 def test_a_large_team_shows_the_ranks_that_need_attention() -> None:
     view = team(99)
-    view.update_pods([pod(f"worker-{index}", "Running") for index in range(98)])
-    view.update_pods([pod("worker-98", "Failed"), pod("master-0", "Running")])
+    view.update_pods([pod(f"worker-{index}", "Running") for index in range(98)], 0.0)
+    view.update_pods([pod("worker-98", "Failed"), pod("master-0", "Running")], 0.0)
     html = team_html(view.frame(1))
     assert html.count("<tr>") == MAX_ROWS
     assert "worker-98 (rank 99)" in html
@@ -78,3 +90,43 @@ def test_a_long_log_is_folded() -> None:
 
 def test_time_is_short() -> None:
     assert (elapsed(7.9), elapsed(3750)) == ("00:07", "62:30")
+
+
+def test_a_team_is_shown_with_its_timeline() -> None:
+    view = team(1)
+    view.job.to_dict()["metadata"]["creationTimestamp"] = "2026-11-18T10:00:00Z"
+    start = datetime(2026, 11, 18, 10, tzinfo=UTC)
+    running, killed = member("worker-0", start, started=2), member("master-0", start, started=2, ended=20)
+    view.update_pods([running, killed], start.timestamp() + 30)
+    shown = team_html(view.frame(40, start.timestamp() + 40))
+    assert "master-0 (rank 0)" in shown
+    picture = ET.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
+    titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert "master-0: running · 18.0 s · node-a" in titles
+    assert "master-0: failed · exit 137 (SIGKILL) · 20.0 s · node-a" in titles
+    assert "worker-0: running · 38.0 s · node-a" in titles
+    assert "master-0: exit 137 (SIGKILL)" in titles
+
+
+def test_a_team_that_has_not_begun_has_no_timeline() -> None:
+    assert "<svg" not in team_html(team(2).frame(0.2, 5.0))
+
+
+def member(replica: str, start: datetime, *, started: int, ended: int | None = None) -> Pod:
+    """A pod whose process runs from a second on, and was killed at another."""
+    begin = start + timedelta(seconds=started)
+    state = ContainerState(running=ContainerStateRunning(started_at=begin))
+    if ended is not None:
+        finished = start + timedelta(seconds=ended)
+        state = ContainerState(
+            terminated=ContainerStateTerminated(exit_code=137, started_at=begin, finished_at=finished)
+        )
+    made = pod(replica, "Running" if ended is None else "Failed")
+    kind, _, index = replica.partition("-")
+    labels = {REPLICA_TYPE: kind, REPLICA_INDEX: index}
+    return replace(
+        made,
+        metadata=replace(made.metadata, labels=labels, creation_timestamp=start, uid=replica),
+        spec=replace(made.spec, node_name="node-a", containers=(Container(name="pytorch"),)),
+        status=replace(made.status, container_statuses=(ContainerStatus(name="pytorch", state=state),)),
+    )

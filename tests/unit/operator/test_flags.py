@@ -12,6 +12,7 @@ from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.main import run
 from gangline.jobs.plan.actions import PODS, Create
+from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.jobs.site import ServiceMode, Site
 from gangline.operator.engine import enabled_frameworks
 from gangline.operator.flags import settings_from_flags
@@ -22,6 +23,7 @@ from gangline.operator.settings import (
     LOCAL_SETTINGS,
     OperatorProcessSettings,
     OperatorSettings,
+    ProgressSettings,
 )
 from gangline.testing.builders import make_job
 from support.builders.observed_jobs import job_plan
@@ -251,3 +253,90 @@ def test_levels_are_zaps() -> None:
 def test_flags_without_effect_are_not_shown() -> None:
     shown = {name for option in operator.params for name in option.opts if not getattr(option, "hidden", False)}
     assert not shown & set(IGNORED_FLAGS)
+
+
+PROGRESS = ("--progress-bind-address", ":8082")
+
+
+def test_progress_is_off_by_default_and_pods_are_told_by_the_url() -> None:
+    assert settings().progress == ProgressSettings()
+    assert settings().operator.site.progress is None
+    # An operator that listens and tells nobody, for whoever tells their pods themselves.
+    assert settings(*PROGRESS).operator.site.progress is None
+    assert settings(*PROGRESS).progress.address == ":8082"
+    told = settings(*PROGRESS, "--progress-url", "http://operator.ns.svc:8082/", "--progress-log-streams=7")
+    assert told.operator.site.progress == ProgressEndpoint("http://operator.ns.svc:8082")
+    assert told.progress.log_streams == 7
+    every = settings(*PROGRESS, "--progress-url", "http://operator:8082", "--inject-progress")
+    assert every.operator.site.progress == ProgressEndpoint("http://operator:8082", every_job=True)
+
+
+def test_the_authority_of_the_endpoint_is_beside_its_certificate(tmp_path: Path) -> None:
+    arguments = (*PROGRESS, "--progress-cert-path", str(tmp_path), "--progress-url", "https://operator:8082")
+    assert settings(*arguments).operator.site.progress == ProgressEndpoint("https://operator:8082")
+    (tmp_path / "ca.crt").write_text("PEM")
+    assert settings(*arguments).operator.site.progress == ProgressEndpoint("https://operator:8082", "PEM")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--progress-bind-address", "here"), "--progress-bind-address: 'here' is not an address"),
+        (
+            ("--progress-url", "http://operator:8082"),
+            "--progress-url: nobody listens there; add --progress-bind-address",
+        ),
+        ((*PROGRESS, "--progress-url", "operator:8082"), '--progress-url: is "operator:8082"; write http://HOST:PORT'),
+        ((*PROGRESS, "--progress-url", "http://operator/path"), "--progress-url: is "),
+        ((*PROGRESS, "--progress-url", "https://operator:8082"), "--progress-url: is "),
+        (
+            (*PROGRESS, "--progress-cert-path", "/nowhere", "--progress-url", "http://operator:8082"),
+            '--progress-url: is "http://operator:8082"; write https://HOST:PORT',
+        ),
+        ((*PROGRESS, "--inject-progress"), "--inject-progress: pods must know where to report; add --progress-url"),
+        (("--progress-cert-path", "/nowhere"), "--progress-cert-path: is for the endpoint for progress"),
+    ],
+)
+def test_flags_of_progress_that_do_not_fit_are_one_line(arguments: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        settings(*arguments)
+    assert str(refused.value).startswith(complaint)
+    assert "\n" not in str(refused.value)
+
+
+ROUTES = "routes:\n- name: a\n  url: https://example.org/hook\n"
+
+
+def test_notifications_are_read_from_a_file_or_else_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_text(ROUTES.replace("name: a", "name: filed"))
+    assert settings().notifications is None
+    assert settings(GANGLINE_NOTIFICATIONS=" \n").notifications is None
+    by_variable = settings(GANGLINE_NOTIFICATIONS=ROUTES).notifications
+    by_file = settings("--notifications-file", str(file), GANGLINE_NOTIFICATIONS=ROUTES).notifications
+    assert by_variable is not None
+    assert by_file is not None
+    assert (by_variable.routes[0].name, by_file.routes[0].name) == ("a", "filed")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "--notifications-file: FILE: No such file or directory"),
+        (b"\xff", "--notifications-file: FILE: is not text"),
+        (b"routes: []", "FILE:1: routes: has no route; write one, or leave the file out"),
+        (b"routes:\n- name: a\n  command: [date]", "FILE:3: routes[0].command: is for gangline up and gangline run"),
+    ],
+)
+def test_a_file_of_notifications_that_cannot_be_used(tmp_path: Path, text: bytes | None, complaint: str) -> None:
+    file = tmp_path / "routes.yaml"
+    if text is not None:
+        file.write_bytes(text)
+    with pytest.raises(InputError) as error:
+        settings("--notifications-file", str(file))
+    assert str(error.value).startswith(complaint.replace("FILE", str(file)))
+
+
+def test_a_variable_of_notifications_that_cannot_be_used_is_named() -> None:
+    with pytest.raises(InputError, match=r"^GANGLINE_NOTIFICATIONS:2: routes\[0\]: has no receiver"):
+        settings(GANGLINE_NOTIFICATIONS="routes:\n- name: a\n")

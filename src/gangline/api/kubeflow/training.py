@@ -36,7 +36,15 @@ ALL_REPLICAS = "AllReplicas"
 ROUND_ANNOTATION = "training.gangline.dev/round"
 """Annotation of a pod: how many times the gang had been restarted when this pod was created. Absent means never."""
 PROGRESS_ANNOTATION = "training.gangline.dev/progress"
-"""Annotation of a pod: the last progress line of its program. The node or a sidecar writes it."""
+"""Annotation of a pod: the last progress line of its program. The node, the operator or a sidecar writes it."""
+PROGRESS_TIME_ANNOTATION = "training.gangline.dev/progress-time"
+"""Annotation of a pod: when that line was reported. Of several operators none replaces a newer line by an older one."""
+REPORT_PROGRESS_ANNOTATION = "training.gangline.dev/report-progress"
+"""Annotation of a job: whether its pods get what they need to report progress to the operator, `true` or `false`."""
+PROGRESS_CA_ANNOTATION = "training.gangline.dev/progress-ca"
+"""Annotation of a pod: the certificate authority of the operator's endpoint for progress, in PEM."""
+PROGRESS_AUDIENCE = "progress.training.gangline.dev"
+"""The end of the audience of every token with which a pod reports progress."""
 
 ADDRESSES_ANNOTATION = "local.gangline.dev/addresses"
 """Annotation of a Service on the local control plane: the real addresses of its ports, as JSON by port name."""
@@ -174,6 +182,8 @@ class JobProgress(ApiStruct, frozen=True):
     # The final step, if the program reports it.
     total: int | float | None = None
     metrics: dict[str, int | float] = {}
+    # As reported, else computed from the steps; absent if neither is possible, or the job has finished.
+    estimated_remaining_seconds: int | None = None
     replica: str = ""
     updated: Time | None = None
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import resource
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -186,20 +188,31 @@ def mark_authenticated(http: web.BaseRequest) -> None:
 class GuardedSite(web.TCPSite):
     """Listens on an address. A connection is counted as soon as it is accepted, before its TLS handshake."""
 
-    __slots__ = ("_guard", "_handshakes", "_tls")
+    __slots__ = ("_guard", "_handshakes", "_listener", "_tls")
 
     def __init__(
-        self, runner: web.ServerRunner, guard: ConnectionGuard, host: str, port: int, tls: ssl.SSLContext | None
+        self,
+        runner: web.ServerRunner,
+        guard: ConnectionGuard,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        listener: socket.socket | None = None,
     ) -> None:
+        """With a `listener`, it accepts the connections of that socket instead."""
         super().__init__(runner, host, port, backlog=BACKLOG)
-        self._guard, self._tls = guard, tls
+        self._guard, self._tls, self._listener = guard, tls, listener
         self._handshakes: set[asyncio.Task[None]] = set()
         shrink_tls_buffers()
 
     async def start(self) -> None:
         await web.BaseSite.start(self)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Gate(self), self._host, self._port, backlog=self._backlog)
+        gate, backlog = partial(_Gate, self), self._backlog
+        if self._listener is not None:
+            self._server = await loop.create_server(gate, sock=self._listener, backlog=backlog)
+        else:
+            self._server = await loop.create_server(gate, self._host, self._port, backlog=backlog)
 
     async def stop(self) -> None:
         for task in self._handshakes:

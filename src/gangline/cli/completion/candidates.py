@@ -13,8 +13,9 @@ from gangline.api.meta import JSON, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import GanglineError
 from gangline.cli.connect.server import ServerOptions, ServerTarget, find_server
-from gangline.cli.resources.lookup import BUILTIN_RESOURCES, JOB_KINDS, NAMESPACES, resolve
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES, resolve
 from gangline.kube.client import Client
+from gangline.summary.objects import JOB_KINDS, NAMESPACES
 
 TIMEOUT = timedelta(seconds=2)
 """A shell hangs while it waits for candidates."""

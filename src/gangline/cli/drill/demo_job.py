@@ -13,8 +13,7 @@ from gangline.cli.cleanup.processes import with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.drill.timeline import is_running, last_report
 from gangline.cli.manifests.jobs import read_jobs_and_others
-from gangline.cli.resources.lookup import PODS, ServerJob, find_job
-from gangline.cli.resources.replicas import list_replicas, pod_selector
+from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.watch import watch_objects
 from gangline.cli.run.demo import demo_settings, examples_folder
 from gangline.cli.run.request import DEFAULT_CAPACITY, RunJob
@@ -25,6 +24,8 @@ from gangline.local.cluster import LocalSettings, temporary_plane
 from gangline.node.options import node_settings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
+from gangline.summary.objects import PODS, ServerJob
+from gangline.summary.replicas import list_replicas, pod_selector
 
 EXAMPLE = "tfjob-numpy.yaml"
 STEP_SECONDS = 0.15

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from gangline.cli.drill.timeline import DrillOutcome
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
-from gangline.cli.output.job_rows import failure_text
+from gangline.summary.job_rows import failure_text
 
 FAULT_TEXT = {
     "kill": "killed",

@@ -21,12 +21,12 @@ from gangline.cli.connect.server import ServerOptions
 from gangline.cli.drill.report import json_report, summary
 from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, is_running
 from gangline.cli.exit_codes import SUCCEEDED, UNFINISHED
-from gangline.cli.resources.job_state import is_finished, job_state
-from gangline.cli.resources.lookup import NODES, PODS, ServerJob
-from gangline.cli.resources.replicas import list_replicas, pod_selector, replica_name, replica_selector
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound, StreamBroken, Unreachable
+from gangline.summary.job_state import is_finished, job_state
+from gangline.summary.objects import NODES, PODS, ServerJob
+from gangline.summary.replicas import list_replicas, pod_selector, replica_name, replica_selector
 
 NODE_VERSION_MARK = "+gangline-"
 """Part of the kubelet version that gangline's node reports."""

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED
-from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
-from gangline.cli.resources.job_state import job_state
-from gangline.cli.resources.lookup import ServerJob
-from gangline.cli.resources.replicas import container_name, replica_name
 from gangline.progress.line import parse_progress
+from gangline.summary.job_rows import PROGRESS_ANNOTATION
+from gangline.summary.job_state import job_state
+from gangline.summary.objects import ServerJob
+from gangline.summary.replicas import container_name, replica_name
 
 
 class ContainerAttempt(NamedTuple):

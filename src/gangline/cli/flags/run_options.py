@@ -10,6 +10,14 @@ from gangline.base.options import F, value_option
 DEFAULT_RUNS_FOLDER = Path("runs")
 
 kind_option = value_option("--kind", "PyTorchJob", "Kind of job to make from COMMAND.", metavar="KIND")
+progress_option = click.option(
+    "--no-progress-endpoint",
+    "progress_endpoint",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not tell programs where to report progress, as transformers does by itself; they may still print it.",
+)
 
 
 def nproc_option(text: str) -> Callable[[F], F]:

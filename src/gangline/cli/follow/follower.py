@@ -9,8 +9,16 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.codec.codec import to_json
 from gangline.api.core import Event, Pod
-from gangline.api.kubeflow.training import JOB_NAME, ConditionType, JobKind, TrainingJob
+from gangline.api.kubeflow.training import (
+    JOB_NAME,
+    PROGRESS_ANNOTATION,
+    PROGRESS_TIME_ANNOTATION,
+    ConditionType,
+    JobKind,
+    TrainingJob,
+)
 from gangline.api.meta import Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
@@ -23,7 +31,6 @@ from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.follow.view import STOPPED
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
@@ -31,6 +38,8 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.progress.line import Progress, parse_progress
 from gangline.runtime.informer import Delta, Informer
+from gangline.summary.log_lines import printable_text
+from gangline.timeline.model import TeamTimeline
 
 POLL_INTERVAL = timedelta(milliseconds=100)
 BAR_INTERVAL = timedelta(milliseconds=500)
@@ -86,6 +95,8 @@ class Follower:
         self._job_seconds = 0.0
         self._warned_events: set[tuple[str, str, str]] = set()
         self._warned_problems: set[str] = set()
+        # Replicas that print their progress: what the operator writes about them comes later than the lines.
+        self._printing_replicas: set[str] = set()
         self.view = JobView()
 
     async def watch(self, job: TrainingJob) -> RunOutcome:
@@ -102,7 +113,19 @@ class Follower:
         view = self.view
         failed, mistake = view.failed_replicas(), self._mistake_text(job)
         names = {replica: view.ranked_name(self._kind, replica) for replica in (*view.histories, *view.pods)}
-        return RunOutcome(job, self._job_seconds, view.tails, view.curves, view.metric, failed, mistake, names)
+        timeline = view.timeline.timeline(self._clock.now().timestamp(), fresh=True)
+        return RunOutcome(
+            job,
+            self._job_seconds,
+            view.tails,
+            view.curves,
+            view.metric,
+            failed,
+            mistake,
+            names,
+            timeline,
+            view.reports,
+        )
 
     def show_stopped(self) -> None:
         """Show what the programs wrote while they were stopped, and the job. Does nothing if it has finished."""
@@ -112,7 +135,7 @@ class Follower:
         self._read_logs()
         self._logs.close()
         self._screen.show_state(self._display_name, STOPPED)
-        frame = self.view.frame(self._kind, self._key.name, self._elapsed_seconds())
+        frame = self.view.frame(self._kind, self._key.name, self._elapsed_seconds(), timeline=self._timeline())
         self._screen.draw(msgspec.structs.replace(frame, state=STOPPED))
 
     def _mistake_text(self, job: TrainingJob) -> str:
@@ -224,12 +247,24 @@ class Follower:
         now = self._elapsed_seconds()
         watch = self._hang_watch if self.view.is_running and self.view.has_all_usage else None
         notices = silence_lines(self._life_signs, now, watch) if watch is not None else ()
-        self._screen.draw(self.view.frame(self._kind, self._key.name, now, notices))
+        self._screen.draw(self.view.frame(self._kind, self._key.name, now, notices, self._timeline()))
+
+    def _timeline(self) -> TeamTimeline | None:
+        if not self._screen.shows_timeline:
+            return None
+        is_finished = self.view.job is not None and self.view.job.status.finished
+        return self.view.timeline.timeline(self._clock.now().timestamp(), fresh=is_finished)
+
+    def _record_version(self, plural: str, delta: Delta[Any]) -> None:
+        """Add a version of an object to the timeline."""
+        key, body = delta.newest.metadata.key, None if delta.after is None else to_json(delta.after)
+        self.view.timeline.add(self._clock.now().timestamp(), f"/{plural}/{key.namespace}/{key.name}", body)
 
     def _elapsed_seconds(self) -> float:
         return self._clock.monotonic() - self._started
 
     def _on_job(self, delta: Delta[TrainingJob]) -> None:
+        self._record_version(self._kind.plural, delta)
         job = delta.newest
         before = current_condition(delta.before.status) if delta.before else ""
         self.view.job = job
@@ -237,6 +272,7 @@ class Follower:
             self._screen.show_state(self._display_name, current_condition(job.status))
 
     def _on_pod(self, delta: Delta[Pod]) -> None:
+        self._record_version("pods", delta)
         self._life_signs = self._life_signs.with_sign(self._elapsed_seconds())
         self._logs.update_pod(delta.newest)
         replica = self._replica_name(delta.newest.metadata.name)
@@ -245,6 +281,19 @@ class Follower:
         if delta.after is not None and delta.after.status.phase != before:
             self._read_logs()
             self._screen.show_phase(self.view.ranked_name(self._kind, replica), delta.after.status.phase)
+        self._read_report(replica, delta)
+
+    def _read_report(self, replica: str, delta: Delta[Pod]) -> None:
+        """Take the progress that a program has reported to the operator; printed progress is in the log."""
+        if delta.after is None or replica in self._printing_replicas:
+            return
+        before = delta.before.metadata.annotations if delta.before is not None else {}
+        after = delta.after.metadata.annotations
+        if after.get(PROGRESS_TIME_ANNOTATION) == before.get(PROGRESS_TIME_ANNOTATION):
+            return
+        progress = parse_progress(after.get(PROGRESS_ANNOTATION, ""))
+        if progress is not None:
+            self._on_progress(replica, progress)
 
     def _on_event(self, delta: Delta[Event]) -> None:
         """Show a warning event of the job or one of its pods, once however often it is repeated."""
@@ -252,6 +301,8 @@ class Follower:
         regarding = event.regarding
         is_job = regarding.kind == self._kind.kind and regarding.name == self._key.name
         is_pod = regarding.kind == "Pod" and self._replica_name(regarding.name) in self.view.histories
+        if is_job or is_pod:
+            self._record_version("events", delta)
         warning = (regarding.name, event.reason, event.note)
         if event.type != "Warning" or not (is_job or is_pod) or warning in self._warned_events:
             return
@@ -272,6 +323,7 @@ class Follower:
             if progress is None:
                 self._screen.show_log(replica, line.text)
             else:
+                self._printing_replicas.add(replica)
                 self._on_progress(replica, progress)
 
     async def _read_bars(self) -> None:
@@ -281,7 +333,7 @@ class Follower:
         self.view.bars = bars
 
     def _on_progress(self, replica: str, progress: Progress) -> None:
-        self.view.add_progress(replica, progress)
+        self.view.add_progress(replica, progress, self._clock.now().timestamp())
         self._screen.show_progress(replica, progress)
         message = self._progress_hook(replica, progress) if self._progress_hook is not None else None
         if message:

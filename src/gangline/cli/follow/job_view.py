@@ -2,6 +2,8 @@
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,13 +18,21 @@ from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.progress.line import Progress
+from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.failures import ReplicaFailure
+
+if TYPE_CHECKING:
+    from gangline.timeline.live import LiveTimeline
 
 TAIL_LINES = 20
 FAILURE_SHOWN_SECONDS = 2.0
 """For so many seconds a replica is shown as restarted after a failure."""
 MAX_CURVE_POINTS = 4000
 """Points kept of each replica's curve."""
+MAX_REPORTS = 1000
+"""Reports with all of their metrics that are kept of each replica."""
+
+PointT = TypeVar("PointT", Point, ProgressPoint)
 
 
 def _container_failure(replica: str, pod: Pod) -> ReplicaFailure | None:
@@ -42,10 +52,10 @@ def _container_failure(replica: str, pod: Pod) -> ReplicaFailure | None:
     return None
 
 
-def add_point(curve: list[Point], point: Point) -> None:
-    """Append a point to a curve. Beyond `MAX_CURVE_POINTS` every other point is dropped."""
+def add_point(curve: list[PointT], point: PointT, limit: int = MAX_CURVE_POINTS) -> None:
+    """Append a point to a curve. Beyond the limit every other point is dropped."""
     curve.append(point)
-    if len(curve) > MAX_CURVE_POINTS:
+    if len(curve) > limit:
         del curve[1:-1:2]
 
 
@@ -63,10 +73,19 @@ class JobView:
         self.bars: dict[str, str] = {}
         self.curves: dict[str, list[Point]] = {}
         self.metric = ""
+        # The reports with all of their metrics.
+        self.reports: dict[str, list[ProgressPoint]] = {}
         self.usage: dict[str, ResourceUsage] = {}
         self.tails: dict[str, deque[str]] = {}
         # How each replica failed first, without its log.
         self.first_failures: dict[str, ReplicaFailure] = {}
+
+    @cached_property
+    def timeline(self) -> "LiveTimeline":
+        """What the team did. Loaded with the first version of an object, when the plane runs already."""
+        from gangline.timeline.live import LiveTimeline
+
+        return LiveTimeline()
 
     def update_pod(self, replica: str, pod: Pod | None) -> None:
         """Store the newest state of a replica's pod; None: the pod was deleted."""
@@ -86,9 +105,12 @@ class JobView:
     def add_line(self, replica: str, text: str) -> None:
         self.tails.setdefault(replica, deque(maxlen=TAIL_LINES)).append(text)
 
-    def add_progress(self, replica: str, progress: Progress) -> None:
+    def add_progress(self, replica: str, progress: Progress, at: float) -> None:
         """Store a progress report. Its metric called loss, else its first one, becomes a point of the curve."""
         self.progress[replica] = progress
+        attempt = self.histories.get(replica, RestartHistory()).restarts
+        report = ProgressPoint(at, progress.step, dict(progress.metrics), replica, attempt)
+        add_point(self.reports.setdefault(replica, []), report, MAX_REPORTS)
         if not self.metric and progress.metrics:
             self.metric = "loss" if "loss" in progress.metrics else next(iter(progress.metrics))
         if self.metric in progress.metrics:
@@ -166,8 +188,15 @@ class JobView:
         phases = [pod.status.phase for pod in self.pods.values()]
         return PodPhase.RUNNING in phases and not any(map(stuck_reason, self.pods.values()))
 
-    def frame(self, kind: JobKind, name: str, seconds: float, notices: Sequence[StyledLine] = ()) -> JobFrame:
-        """The values to draw, `seconds` after the start, with these lines below the replicas."""
+    def frame(
+        self,
+        kind: JobKind,
+        name: str,
+        seconds: float,
+        notices: Sequence[StyledLine] = (),
+        timeline: TeamTimeline | None = None,
+    ) -> JobFrame:
+        """The values to draw, `seconds` after the start, with these lines and this timeline below the replicas."""
         counts = self.replica_counts(kind)
         members = [str(Member(type_, index)) for type_, number in counts.items() for index in range(number)]
         replicas = [*members, *(replica for replica in self.pods if replica not in members)]
@@ -180,7 +209,7 @@ class JobView:
                     replica,
                     self.pods.get(replica),
                     self.histories.get(replica, RestartHistory()),
-                    self.progress.get(replica),
+                    self._progress_of(replica),
                     self._failed_recently(replica, seconds),
                     self.usage.get(replica),
                     self.ranked_name(kind, replica),
@@ -191,7 +220,16 @@ class JobView:
             counts,
             seconds,
             tuple(notices),
+            timeline,
+            self.reports,
         )
+
+    def _progress_of(self, replica: str) -> Progress | None:
+        """The last report of a replica, with the time that is left as the operator estimates it, if it does not say so."""
+        progress, status = self.progress.get(replica), self.job.status.progress if self.job is not None else None
+        if progress is None or progress.remaining_seconds is not None or status is None or status.replica != replica:
+            return progress
+        return progress._replace(remaining_seconds=status.estimated_remaining_seconds)
 
     def _failed_recently(self, replica: str, now: float) -> bool:
         """Counted from the first redraw that shows it: if redraws stalled, the failure is still shown."""

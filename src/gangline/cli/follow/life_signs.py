@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gangline.cli.output.text import Span, StyledLine, duration_text
+from gangline.cli.output.text import Span, StyledLine, duration_text, whole_seconds_text
 
 IDLE_CORES = 0.01
 """A replica that uses less CPU than this is idle; `gangline why` has the same limit."""
@@ -52,8 +52,9 @@ def silence_lines(signs: LifeSigns, now: float, watch: HangWatch) -> list[Styled
 
 def hang_lines(signs: LifeSigns, now: float, watch: HangWatch) -> list[StyledLine]:
     """What is said about a job that seems to hang, and the command that looks into it."""
-    silence = duration_text(now - signs.last_sign)
-    last = "no log line yet" if signs.last_line is None else f"last log line {duration_text(now - signs.last_line)} ago"
+    silence = whole_seconds_text(now - signs.last_sign)
+    ago = whole_seconds_text(now - (signs.last_line or 0.0))
+    last = "no log line yet" if signs.last_line is None else f"last log line {ago} ago"
     return [
         (Span(f"  no sign of life for {silence}", "bold yellow"), Span(f": no CPU use, {last}", "yellow")),
         (Span("  in another terminal: ", "dim"), Span(watch.command)),

@@ -10,11 +10,11 @@ from typing import NamedTuple, Protocol
 from gangline.api.core import Pod, PodPhase
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
-from gangline.cli.output.log_lines import LineMerger, TimedLine, parse_line
 from gangline.kube.client import Client
 from gangline.kube.errors import BadRequest, NotFound, ServerError, StreamBroken, Unreachable
 from gangline.kube.pods import PodSubresources
 from gangline.node.logs import NamespaceLogTail
+from gangline.summary.log_lines import LineMerger, TimedLine, parse_line
 
 RETRY_DELAY = timedelta(milliseconds=500)
 DRAIN_TIMEOUT = timedelta(seconds=2)

@@ -7,10 +7,11 @@ import msgspec
 from gangline.api.kubeflow.training import ConditionType, TrainingJob
 from gangline.cli.follow.view import exit_code_text
 from gangline.cli.output.curve import Point, change_text
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span, StyledLine, duration_text
 from gangline.jobs.plan.conditions import current_condition
 from gangline.progress.line import parse_progress
+from gangline.summary.log_lines import printable_text
+from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.wording import count_phrase, exit_code_meaning
 
 MAX_LOG_LINES = 5
@@ -32,6 +33,9 @@ class RunOutcome(msgspec.Struct, frozen=True):
     mistake: str = ""
     # The names with the framework's ranks: `worker-1 (rank 2)`.
     ranked_names: Mapping[str, str] = {}
+    # What the team did, and what its replicas reported.
+    timeline: TeamTimeline | None = None
+    reports: Mapping[str, Sequence[ProgressPoint]] = {}
 
     @property
     def succeeded(self) -> bool:

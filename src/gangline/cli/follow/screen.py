@@ -9,11 +9,11 @@ import click
 
 from gangline.base.clock import Clock
 from gangline.cli.follow.outcome import RunOutcome, live_summary, plain_summary
-from gangline.cli.follow.view import JobFrame, job_lines, plain_progress
-from gangline.cli.output.log_lines import printable_text
+from gangline.cli.follow.view import FINISHED_STATES, JobFrame, job_lines, plain_progress
 from gangline.cli.output.tables import is_ansi_terminal
-from gangline.cli.output.text import Span, StyledLine, plain_text
+from gangline.cli.output.text import Span, StyledLine, can_draw, plain_text
 from gangline.progress.line import Progress
+from gangline.summary.log_lines import printable_text
 
 REPLICA_COLOURS = (36, 35, 34, 32, 33, 96, 95, 94)
 """ANSI colour numbers of the replica names: cyan, magenta, blue ..."""
@@ -21,6 +21,14 @@ PROGRESS_PARTS = 4
 """Plain lines report progress once per quarter."""
 PROGRESS_INTERVAL = timedelta(seconds=10)
 """How often plain lines report progress whose total is unknown."""
+
+
+MAX_TIMELINE_LINES = 45
+"""Lines of the timeline in the last frame of a job."""
+EXTRA_LINES = 3
+"""Lines of a redrawn block beyond half of the screen, for the timeline."""
+PLAIN_WIDTH = 400
+"""Plain lines are not clipped, except for a message without end."""
 
 
 class Screen:
@@ -31,6 +39,8 @@ class Screen:
 
     # Whether CPU and memory are shown, and so worth sampling.
     shows_usage = False
+    # Whether frames are drawn with the timeline of their job.
+    shows_timeline = False
 
     def __enter__(self) -> Self:
         return self
@@ -40,6 +50,9 @@ class Screen:
 
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         """The local control plane is ready. `gpus` are those of this machine, in words."""
+
+    def show_dashboard(self, link: str) -> None:
+        """Where a browser shows the jobs."""
 
     def show_state(self, job: str, state: str) -> None:
         """The job's state has changed."""
@@ -81,6 +94,9 @@ class PlainScreen(Screen):
         # On stderr: programs may read stdout.
         click.echo(f"local control plane ready: {url}{f' · {gpus}' if gpus else ''}", file=sys.stderr)
 
+    def show_dashboard(self, link: str) -> None:
+        click.echo(f"dashboard: {link}", file=sys.stderr)
+
     def show_state(self, job: str, state: str) -> None:
         self._echo(f"{job}  {state}")
 
@@ -110,6 +126,12 @@ class PlainScreen(Screen):
 
     def show_outcome(self, outcome: RunOutcome) -> None:
         self.say(*plain_summary(outcome))
+        if outcome.timeline is not None:
+            from gangline.cli.follow.timeline_view import event_lines
+            from gangline.cli.output.timeline import TimelineStyle
+
+            style = TimelineStyle(PLAIN_WIDTH, ascii=not can_draw(self._stream), names=outcome.ranked_names)
+            self.say(*event_lines(outcome.timeline, style, legend=False))
 
     def _echo(self, line: str) -> None:
         click.echo(line, file=self._stream)
@@ -160,6 +182,7 @@ class LiveScreen(Screen):
     """Prints logs, and redraws a block under them that shows the state and progress of all replicas."""
 
     shows_usage = True
+    shows_timeline = True
 
     def __init__(self, stream: IO[str]) -> None:
         # Imported here: only a terminal needs it.
@@ -175,6 +198,9 @@ class LiveScreen(Screen):
         self._colours: dict[str, int] = {}
         # The length of the longest replica name so far.
         self._name_width = 0
+        self._ascii = not can_draw(stream)
+        # The width and the lines of the block as it is on the screen.
+        self._drawn: tuple[int, list[StyledLine]] = (0, [])
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -189,6 +215,9 @@ class LiveScreen(Screen):
         texts = (f"gangline {__version__}", f"local control plane ready in {seconds:.1f} s", url, gpus)
         self.say((Span(" · ".join(filter(None, texts)), "dim"),))
 
+    def show_dashboard(self, link: str) -> None:
+        self.say((Span(f"dashboard: {link}", "dim"),))
+
     def show_log(self, replica: str, line: str) -> None:
         for text in self._repeats.add(replica, line):
             self._queue_line(replica, text)
@@ -200,9 +229,27 @@ class LiveScreen(Screen):
         self._flush_lines()
         width, height = self._console.size
         room = max(3, height // 2 // max(1, len(jobs)))
-        lines = [line for frame in jobs for line in job_lines(frame, width - 1, room)]
+        lines = [line for frame in jobs for line in self._job_block(frame, width - 1, room)]
+        if (width, lines) == self._drawn:
+            # The same again would only be bytes, which a slow connection has to carry.
+            return
+        self._drawn = (width, lines)
         rule = Text("─" * (width - 1), style="dim")
         self._live.update(Text("\n").join([rule, *map(self._rich_text, lines)]), refresh=True)
+
+    def _job_block(self, frame: JobFrame, width: int, room: int) -> list[StyledLine]:
+        """The replicas, and where there is room the timeline. The last frame scrolls: it has room for all."""
+        lines = job_lines(frame, width, room)
+        if frame.timeline is None:
+            return lines
+        # Imported here and below: nothing of it is needed before a job runs.
+        from gangline.cli.follow.timeline_view import timeline_block
+        from gangline.cli.output.timeline import TimelineStyle
+
+        names = {replica.name: replica.shown_name for replica in frame.replicas}
+        style = TimelineStyle(width, ascii=self._ascii, names=names)
+        left = MAX_TIMELINE_LINES if frame.state in FINISHED_STATES else room + EXTRA_LINES - len(lines)
+        return [*lines, *timeline_block(frame.timeline, frame.reports, style, left)]
 
     def say(self, *lines: StyledLine) -> None:
         self._flush_lines()
@@ -212,6 +259,12 @@ class LiveScreen(Screen):
     def show_outcome(self, outcome: RunOutcome) -> None:
         self._finish()
         self.say(*live_summary(outcome))
+        if outcome.timeline is not None:
+            from gangline.cli.follow.timeline_view import event_lines
+            from gangline.cli.output.timeline import TimelineStyle
+
+            style = TimelineStyle(self._console.size.width - 1, ascii=self._ascii, names=outcome.ranked_names)
+            self.say(*event_lines(outcome.timeline, style))
 
     def _queue_line(self, replica: str, line: str) -> None:
         self._name_width = max(self._name_width, len(replica))
@@ -264,10 +317,13 @@ class JobPane(Screen):
 
     def __init__(self, split_screen: SplitScreen, job: str) -> None:
         self._split_screen, self._screen, self._job = split_screen, split_screen.screen, job
-        self.shows_usage = self._screen.shows_usage
+        self.shows_usage, self.shows_timeline = self._screen.shows_usage, self._screen.shows_timeline
 
     def show_ready(self, url: str, seconds: float, gpus: str) -> None:
         self._screen.show_ready(url, seconds, gpus)
+
+    def show_dashboard(self, link: str) -> None:
+        self._screen.show_dashboard(link)
 
     def show_state(self, job: str, state: str) -> None:
         self._screen.show_state(job, state)

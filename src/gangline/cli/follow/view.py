@@ -1,14 +1,18 @@
 """Draws a running job: a `JobFrame` in, lines of styled text out. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import accumulate
 
 import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
-from gangline.cli.output.pending_reasons import NORMAL_WAIT_REASONS
+from gangline.api.durations import human_duration
 from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, number_text, plain_text
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
+from gangline.summary.pending_reasons import NORMAL_WAIT_REASONS
+from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.wording import count_phrase, signal_name
 
 BAR_WIDTH, MIN_BAR_WIDTH = 20, 5
@@ -16,6 +20,8 @@ MIN_USAGE_WIDTH = 68
 """Columns that must be free for CPU and memory to be shown beside the progress."""
 NUMBER_WIDTH = 8
 """Columns reserved for the value of a metric."""
+LEFT_WIDTH = len("9m59s left")
+"""Columns reserved for the time that is left."""
 NAME_WIDTH, STATE_WIDTH, RESTARTS_WIDTH = 8, 11, 12
 """The minimal widths of the columns; longer words make them wider."""
 WIDE = 90
@@ -70,6 +76,9 @@ class JobFrame(msgspec.Struct, frozen=True):
     elapsed: float = 0.0
     # Lines below the replicas.
     notices: tuple[StyledLine, ...] = ()
+    # What the team did so far, and what its replicas reported.
+    timeline: TeamTimeline | None = None
+    reports: Mapping[str, Sequence[ProgressPoint]] = {}
 
 
 def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
@@ -191,12 +200,21 @@ def _replica_details(replica: ReplicaState, word: str, room: int) -> Iterable[Sp
 
 
 def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:
-    """`step 240/400 ━━━━━━━━━━━━╺━━━━━━━ 60 %  loss 0.113`; in less room the bar is shorter, or left out."""
+    """`step 240/400 ━━━━━━━━━━━━╺━━━━━━━ 60 %  3m left  loss 0.113`; in less room the bar is shorter, or left out.
+
+    Metrics beyond the first for which there is no room are left out, too.
+    """
     share = progress.fraction
     # As wide as the text of the last step, so that the bar does not move.
     step = f"{step_text(progress):<{len(step_text(progress._replace(step=progress.total or 0)))}}"
     percent = "" if share is None else f" {share:4.0%}".replace("%", " %")
+    left = remaining_text(progress)
+    # The bar gives way to the time that is left.
+    percent += f"  {left:<{LEFT_WIDTH}}" if left else ""
     metrics = [(f"  {name} ", number_text(value)) for name, value in progress.metrics.items()]
+    widths = accumulate(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
+    fitting = sum(len(step) + len(percent) + width <= room for width in widths)
+    metrics = metrics[: max(1, fitting)]
     # Room for longer values is reserved, so that the bar keeps its length.
     text_width = len(step) + len(percent) + sum(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
     bar = min(BAR_WIDTH, room - text_width - 1)
@@ -211,10 +229,19 @@ def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:
         yield Span(value)
 
 
+def remaining_text(progress: Progress) -> str:
+    """`3m left`; empty if that is unknown, or nothing is left."""
+    seconds, share = progress.remaining_seconds, progress.fraction
+    if seconds is None or (share is not None and share >= 1):
+        return ""
+    return f"{human_duration(timedelta(seconds=seconds))} left"
+
+
 def plain_progress(progress: Progress) -> str:
-    """The progress without a bar: `step 240/400  60 %  loss 0.113`."""
-    share = progress.fraction
+    """The progress without a bar: `step 240/400  60 %  3m left  loss 0.113`."""
+    share, left = progress.fraction, remaining_text(progress)
     parts = [step_text(progress), *([f"{share:.0%}".replace("%", " %")] if share is not None else [])]
+    parts += [left] if left else []
     return "  ".join([*parts, *(f"{name} {number_text(value)}" for name, value in progress.metrics.items())])
 
 

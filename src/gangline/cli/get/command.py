@@ -11,7 +11,7 @@ from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.get.run import run_get
 from gangline.cli.get.view import GetFlags
 from gangline.cli.output import formats
-from gangline.cli.resources.replicas import JOB_NAME
+from gangline.summary.replicas import JOB_NAME
 
 get_options = option_group(
     click.option(

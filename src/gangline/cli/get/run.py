@@ -13,10 +13,12 @@ from gangline.cli.errors import error_line
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.get.query import FetchResult, ObjectQuery, fetch_jobs, fetch_objects, fetch_tables
 from gangline.cli.get.view import GetFlags, KindGroup, TableView
-from gangline.cli.output import formats, job_rows, tables
-from gangline.cli.resources.lookup import JOBS_WORDS, ResourceArg, object_key, resolve, resource_args, unknown_kind
+from gangline.cli.output import formats, tables
+from gangline.cli.resources.lookup import JOBS_WORDS, ResourceArg, resolve, resource_args, unknown_kind
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
+from gangline.summary import job_rows
+from gangline.summary.objects import object_key
 
 
 def run_get(words: Sequence[str], server: ServerOptions, flags: GetFlags) -> int:
@@ -142,7 +144,7 @@ async def _jobs_block(client: Client, view: TableView) -> TableBlock:
     now, pods = SystemClock().now(), dict[Key, job_rows.PodDetails]()
     if any(map(job_rows.needs_pods, bodies)):
         # Imported here, because most jobs do not need it.
-        from gangline.cli.output.pending_reasons import read_pod_details
+        from gangline.summary.pending_reasons import read_pod_details
 
         pods = await read_pod_details(client, bodies, view.namespace)
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON, Key
 from gangline.cli.get.query import ObjectQuery, ServerTable, TableRow
-from gangline.cli.output import formats, job_rows, tables
-from gangline.cli.resources.lookup import JOB_KINDS, object_key, resource_name
+from gangline.cli.output import formats, tables
+from gangline.summary import job_rows
+from gangline.summary.objects import JOB_KINDS, object_key, resource_name
 
 NO_PODS: Mapping[Key, job_rows.PodDetails] = {}
 

@@ -13,12 +13,13 @@ from gangline.base.tasks import run_every
 from gangline.cli.connect.server import ServerTarget
 from gangline.cli.get.query import ObjectQuery, ServerTable, TableRow, fetch_jobs, fetch_tables, type_meta, watch_table
 from gangline.cli.get.view import GetFlags, KindGroup, TableView
-from gangline.cli.output import formats, job_rows, tables
-from gangline.cli.output.pending_reasons import read_pod_details
-from gangline.cli.resources.lookup import resource_version
+from gangline.cli.output import formats, tables
 from gangline.cli.resources.watch import MAX_RECONNECTS, Reconnects, watch_objects
 from gangline.kube.client import Client
 from gangline.kube.errors import Gone, KubeError, NotFound, StreamBroken, Unreachable
+from gangline.summary import job_rows
+from gangline.summary.objects import resource_version
+from gangline.summary.pending_reasons import read_pod_details
 
 REFRESH_INTERVAL = timedelta(seconds=2)
 """How often the pods of jobs that wait are looked at: they change without a change of the job."""

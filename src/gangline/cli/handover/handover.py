@@ -45,12 +45,13 @@ from gangline.cli.install.request import (
 )
 from gangline.cli.install.screen import InstallScreen
 from gangline.cli.install.uninstall import list_jobs
-from gangline.cli.resources.lookup import BUILTIN_RESOURCES, JOB_KINDS
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES
 from gangline.cli.services.doctor import is_lease_held
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.operator.definitions import CRDS
 from gangline.operator.settings import KUBEFLOW_LEASE, OperatorSettings
+from gangline.summary.objects import JOB_KINDS
 
 DEPLOYMENTS = next(resource for resource, _ in BUILTIN_RESOURCES if resource.kind == "Deployment")
 WEBHOOKS: tuple[Resource[JSON], ...] = tuple(

@@ -10,7 +10,7 @@ import yaml
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 
-COMPONENTS = ("scheduler",)
+COMPONENTS = ("scheduler", "dashboard")
 """What `--with` can add."""
 _SCOPE_HELP = "write --scope cluster, or --scope namespace=team-a,team-b"
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")

@@ -40,13 +40,13 @@ from gangline.cli.install.request import (
 from gangline.cli.install.screen import InstallScreen
 from gangline.cli.install.waiting import Waiter
 from gangline.cli.output import formats, tables
-from gangline.cli.resources.lookup import NAMESPACES
 from gangline.cli.services.check_result import RESULT_ERROR, results_text
 from gangline.cli.services.doctor import conclusion, run_checks
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.operator.conflicting_operators import OperatorIdentity, find_conflicts
 from gangline.operator.settings import KUBEFLOW_LEASE
+from gangline.summary.objects import NAMESPACES
 
 
 class OtherOperator(GanglineError):

@@ -35,7 +35,11 @@ value_options = option_group(
         " in the whole cluster.  [default: cluster]",
     ),
     click.option(
-        "--with", "components", default="", metavar="NAMES", help="What to install beside the operator: scheduler."
+        "--with",
+        "components",
+        default="",
+        metavar="NAMES",
+        help="What to install beside the operator: scheduler, dashboard.",
     ),
     click.option("--image", default="", metavar="REF", help="Image of all components.  [default: gangline:VERSION]"),
     click.option(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gangline.api.meta import JSON
-from gangline.cli.output.pending_reasons import IMAGE_REASONS
+from gangline.summary.pending_reasons import IMAGE_REASONS
 
 HOPELESS_REASONS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 """Reasons for which a pod waits that go away only if somebody does something. ErrImagePull is tried again at once."""

@@ -17,13 +17,13 @@ from gangline.cli.install.plan import CRD_KIND, ChangeAction
 from gangline.cli.install.record import HANDOVER_NAME, InstallationRecord, ObjectRef, record_ref
 from gangline.cli.install.screen import InstallScreen, names_text
 from gangline.cli.install.waiting import Waiter
-from gangline.cli.resources.job_state import is_finished
-from gangline.cli.resources.lookup import JOB_KINDS, NAMESPACES, object_key
 from gangline.kube.client import Client
 from gangline.kube.discovery import server_resources
 from gangline.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from gangline.operator.settings import KUBEFLOW_LEASE
 from gangline.scheduler.settings import LEASE_NAME as SCHEDULER_LEASE
+from gangline.summary.job_state import is_finished
+from gangline.summary.objects import JOB_KINDS, NAMESPACES, object_key
 
 DEFAULT_CONTENT = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 """What every namespace has."""

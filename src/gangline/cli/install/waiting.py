@@ -10,10 +10,10 @@ from gangline.cli.install.cluster_objects import ClusterObjects
 from gangline.cli.install.readiness import Rollout, crashing_pods, is_established, rollout
 from gangline.cli.install.record import ObjectRef
 from gangline.cli.install.screen import InstallScreen, names_text
-from gangline.cli.resources.lookup import EVENTS, PODS, object_key
 from gangline.kube.errors import Forbidden, KubeError
 from gangline.kube.paths import object_path
 from gangline.kube.transport.api import Request
+from gangline.summary.objects import EVENTS, PODS, object_key
 
 POLL_INTERVAL = timedelta(milliseconds=500)
 WARNINGS = "type=Warning"

@@ -19,10 +19,10 @@ from gangline.cli.manifests.files import NO_OBJECTS, ResourceFinder, read_files,
 from gangline.cli.manifests.ignored_fields import print_ignored_fields
 from gangline.cli.manifests.server_errors import rejection_text
 from gangline.cli.output import formats, tables
-from gangline.cli.resources.lookup import resource_name, resource_version
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
+from gangline.summary.objects import resource_name, resource_version
 
 
 class ApplyFlags(NamedTuple):

@@ -20,19 +20,12 @@ from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.file_options import recursive_option
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output.formats import DRY_RUN_SUFFIXES
-from gangline.cli.resources.lookup import (
-    JOBS_WORDS,
-    find_job,
-    is_builtin_kind,
-    object_key,
-    resolve,
-    resource_args,
-    resource_name,
-)
+from gangline.cli.resources.lookup import JOBS_WORDS, find_job, is_builtin_kind, resolve, resource_args
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.options import DeletionPropagation, WriteOptions
 from gangline.kube.transport.blocking import BlockingClock
+from gangline.summary.objects import object_key, resource_name
 
 POLL_INTERVAL = timedelta(milliseconds=200)
 

@@ -14,15 +14,17 @@ from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.output import event_rows, formats, job_rows, tables
-from gangline.cli.output.job_rows import NONE, PodDetails
-from gangline.cli.output.log_lines import printable_text
-from gangline.cli.output.pending_reasons import pod_details
-from gangline.cli.resources.job_state import conditions, job_state, replica_specs
-from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job, is_builtin_kind
-from gangline.cli.resources.replicas import exit_text, list_replicas, pod_state, replica_name, restart_count
+from gangline.cli.output import formats, tables
+from gangline.cli.resources.lookup import find_job, is_builtin_kind
 from gangline.kube.client import Client
 from gangline.progress.line import parse_progress
+from gangline.summary import event_rows, job_rows
+from gangline.summary.job_rows import NONE, PodDetails
+from gangline.summary.job_state import conditions, job_state, replica_specs
+from gangline.summary.log_lines import printable_text
+from gangline.summary.objects import EVENTS, ServerJob
+from gangline.summary.pending_reasons import pod_details
+from gangline.summary.replicas import exit_text, list_replicas, pod_state, replica_name, restart_count
 
 MAX_EVENTS = 20
 
@@ -171,7 +173,12 @@ def _last_report(pod: JSON) -> str:
     report = parse_progress((pod["metadata"].get("annotations") or {}).get(job_rows.PROGRESS_ANNOTATION, ""))
     if report is None:
         return ""
-    progress = {"step": report.step, "total": report.total, "metrics": dict(report.metrics)}
+    progress = {
+        "step": report.step,
+        "total": report.total,
+        "metrics": dict(report.metrics),
+        "estimatedRemainingSeconds": report.remaining_seconds,
+    }
     return job_rows.progress_text({"status": {"progress": progress}})
 
 

@@ -12,9 +12,10 @@ from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
 from gangline.cli.output import formats, tables
-from gangline.cli.output.event_rows import HEADER, event_row, is_about, sorted_events
-from gangline.cli.resources.lookup import EVENTS, ServerJob, find_job
+from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
+from gangline.summary.event_rows import HEADER, event_row, is_about, sorted_events
+from gangline.summary.objects import EVENTS, ServerJob
 
 
 @cli_command()

@@ -16,10 +16,11 @@ from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.resources.lookup import PODS, find_job
-from gangline.cli.resources.replicas import container_name, list_replicas, replica_name, replica_selector
+from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
 from gangline.kube.errors import StreamBroken
+from gangline.summary.objects import PODS
+from gangline.summary.replicas import container_name, list_replicas, replica_name, replica_selector
 
 STDIN_CHUNK_BYTES = 32 * 1024
 

@@ -2,17 +2,15 @@
 
 import click
 
-from gangline.api.meta import Key
-from gangline.base.errors import InputError
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.resources.lookup import PODS, find_unfinished_job
-from gangline.cli.resources.replicas import list_replicas, replica_name, replica_selector
+from gangline.cli.resources.lookup import find_unfinished_job
 from gangline.kube.client import Client
-from gangline.kube.errors import Conflict, NotFound
+from gangline.summary.actions import restart_replicas
+from gangline.summary.replicas import replica_selector
 
 
 @cli_command()
@@ -44,16 +42,7 @@ def restart(job: str, chosen: tuple[str, ...], server: ServerOptions) -> int:
         server_job = await find_unfinished_job(
             client, target.object_namespace, job, "submit it again under another name"
         )
-        pods = await list_replicas(client, server_job, selectors)
-        if not pods:
-            raise InputError(f"{server_job.display_name} has no pods to restart")
-        for pod in pods:
-            metadata = pod["metadata"]
-            try:
-                await client.delete(PODS, Key(metadata["namespace"], metadata["name"]), uid=metadata["uid"])
-            except (NotFound, Conflict):
-                # The pod was already deleted or replaced.
-                continue
-            click.echo(f"{server_job.display_name} {replica_name(server_job, pod)} restarted")
+        async for replica in restart_replicas(client, server_job, selectors):
+            click.echo(f"{server_job.display_name} {replica} restarted")
 
     return run_blocking(server, work, missing=NOT_FOUND)

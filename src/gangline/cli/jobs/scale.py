@@ -1,20 +1,18 @@
 """`gangline scale`: change how many replicas of a type a job has."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
 
-from gangline.api.meta import JSON
-from gangline.base.errors import InputError
 from gangline.cli.connect.run_work import run_blocking
 from gangline.cli.connect.server import ServerOptions, ServerTarget
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.resources.job_state import replica_counts, replica_specs
 from gangline.cli.resources.lookup import find_unfinished_job
 from gangline.kube.client import Client
+from gangline.summary.actions import scale_replicas
 
 _TYPED_COUNT = re.compile(r"(?P<type>[A-Za-z]+)[=:/-]?(?P<count>\d+)|(?P<count2>\d+)[=:/-]?(?P<type2>[A-Za-z]+)")
 """A type and a count in one word, which users of other tools write: `worker=2`, `worker:2`, `2worker`."""
@@ -79,15 +77,8 @@ def scale(
 
     async def work(client: Client, target: ServerTarget) -> None:
         server_job = await find_unfinished_job(client, target.object_namespace, job, "it cannot be scaled")
-        name = replica_type(replica_specs(server_job.body), kind, server_job.display_name)
-        current = replica_counts(server_job.body)[name]
-        if current_replicas is not None and current_replicas != current:
-            raise InputError(f"{server_job.display_name} has {current} of {name}, not {current_replicas}")
-        field = next(key for key in server_job.body["spec"] if key.endswith("ReplicaSpecs"))
-        patch = {"spec": {field: {name: {"replicas": count}}}}
-        version = server_job.body["metadata"]["resourceVersion"] if current_replicas is not None else None
-        await client.patch(server_job.resource, server_job.key, patch, resource_version=version)
-        click.echo(f"{server_job.display_name} scaled: {name} {current} -> {count}")
+        change = await scale_replicas(client, server_job, count, kind, current=current_replicas)
+        click.echo(f"{server_job.display_name} scaled: {change.type} {change.before} -> {change.after}")
 
     return run_blocking(server, work, missing=NOT_FOUND)
 
@@ -103,14 +94,3 @@ def _required_count(replicas: int | None, context: click.Context) -> int:
     if replicas is None and len(suggestions) == 1:
         raise click.UsageError(f'"{extra}": write {suggestions[0]}', context)
     raise click.UsageError(f'"{extra}": name one job, and a replica type with --type', context)
-
-
-def replica_type(specs: Mapping[str, JSON], flag: str, job: str) -> str:
-    """The replica type of --type in the job's own spelling; by default the only type, or worker. Raises `InputError`."""
-    types = {name.lower(): name for name in specs}
-    if not flag and len(types) == 1:
-        return next(iter(types.values()))
-    spelling = types.get((flag or "worker").lower())
-    if spelling is None:
-        raise InputError(f"--type: {job} has {', '.join(specs) or 'no replicas'}; write one of them")
-    return spelling

@@ -9,6 +9,7 @@ from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.resources.lookup import find_unfinished_job
 from gangline.kube.client import Client
+from gangline.summary.actions import set_suspended
 
 
 @cli_command()
@@ -46,10 +47,8 @@ def _set_suspended(words: tuple[str, ...], server: ServerOptions, *, suspended: 
     async def work(client: Client, target: ServerTarget) -> None:
         for word in words:
             job = await find_unfinished_job(client, target.object_namespace, word, "it cannot be suspended or resumed")
-            was_suspended = bool((job.body["spec"].get("runPolicy") or {}).get("suspend"))
-            patch = {"spec": {"runPolicy": {"suspend": suspended}}}
-            await client.patch(job.resource, job.key, patch)
+            changed = await set_suspended(client, job, suspended=suspended)
             verb = "suspended" if suspended else "resumed"
-            click.echo(f"{job.display_name} {verb}" + (" (unchanged)" if was_suspended == suspended else ""))
+            click.echo(f"{job.display_name} {verb}" + ("" if changed else " (unchanged)"))
 
     return run_blocking(server, work, missing=NOT_FOUND)

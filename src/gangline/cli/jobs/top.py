@@ -1,13 +1,20 @@
-"""`gangline top`: CPU, memory and GPUs of replicas, from the processes of this machine or the cluster's metrics API."""
+"""`gangline top`: CPU, memory and GPUs of replicas, from the processes of this machine or the cluster's metrics API.
+
+Of one job also its timeline and its curves, from its objects.
+"""
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import click
 
 from gangline.api.meta import JSON, Selector
+from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.base.invocation import own_command_line
 from gangline.cli.connect.run_work import run_blocking_at
@@ -15,77 +22,123 @@ from gangline.cli.connect.server import NoServer, ServerOptions, ServerTarget, f
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
+from gangline.cli.jobs.top_timeline import TopTimeline
 from gangline.cli.output import tables
-from gangline.cli.resources.lookup import PODS, find_job
+from gangline.cli.output.curve import SPARKLINE_BLOCKS
+from gangline.cli.output.text import ansi_text, can_draw
+from gangline.cli.output.timeline import TimelineStyle
+from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.process_usage import ResourceUsage
-from gangline.cli.resources.replicas import JOB_NAME, pod_selector, sorted_pods
 from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
+from gangline.summary.objects import PODS
+from gangline.summary.replicas import JOB_NAME, pod_selector, sorted_pods
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 GPU_HEADER = ("GPU", "GPU USE", "GPU MEMORY")
 MACHINE_HEADER = ("RESOURCE", "USED", "TOTAL", "SHARE")
 PAUSE_SECONDS = 1.5
 SPARKLINE_WIDTH = 40
-SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
+
+
+class TopRequest(NamedTuple):
+    """The options of one `gangline top`."""
+
+    job: str | None
+    watch: bool
+    curves: tuple[str, ...]
+    headers: bool
 
 
 @cli_command()
 @click.argument("job", required=False, shell_complete=completed_by("jobs"))
 @click.option("-w", "--watch", is_flag=True, help="Refresh until interrupted, with a curve of the CPU use.")
+@click.option(
+    "--curve",
+    "curves",
+    multiple=True,
+    metavar="METRIC",
+    help="Draw the curve of a metric that JOB reports, such as loss; may be repeated.",
+)
 @click.option("--no-headers", is_flag=True, help="Leave out the column titles.")
 @server_options_all
-def top(job: str | None, watch: bool, no_headers: bool, server: ServerOptions) -> int:
+def top(job: str | None, watch: bool, curves: tuple[str, ...], no_headers: bool, server: ServerOptions) -> int:
     r"""Show the CPU and memory that the replicas of jobs use; without any server, those of this machine.
 
     \b
       gangline top                 the replicas of all jobs of the namespace
-      gangline top linear -w       of one job, again and again
+      gangline top linear          of one job, with its timeline
+      gangline top linear -w --curve loss
       gangline top -A              of all namespaces
+
+    The timeline has a row for each replica, with failures and restarts, and one for each metric that is reported. It
+    is also there for a job that has ended.
 
     Jobs on this machine are measured for half a second; in a cluster, metrics-server is queried.
     Replicas with GPUs of this machine show which, and how much of them is in use.
 
     Exit codes: 0 printed; 1 there are no measurements; 102 no such job.
     """
+    if curves and not job:
+        raise InputError("--curve: is about one job; write its name: gangline top JOB --curve loss")
 
-    async def work(client: Client, target: ServerTarget) -> None:
-        selector = Selector(target.namespace, labels=JOB_NAME)
-        if job:
-            selector = pod_selector(await find_job(client, target.object_namespace, job))
-        history: dict[str, list[float]] = {}
-        while True:
-            pods = sorted_pods((await client.list(PODS, selector)).items)
-            usages = await measure_pods(client, target, selector, pods)
-            rows = usage_rows(pods, usages, namespaces=not selector.namespace)
-            header = (*(("NAMESPACE",) if not selector.namespace else ()), *HEADER)
-            if any(usage.gpus for usage in usages.values()):
-                header, rows = (*header, *GPU_HEADER), _with_gpus(pods, usages, rows)
-            if watch:
-                header, rows = (*header, "CPU SO FAR"), _with_sparklines(pods, usages, rows, history)
-                tables.write_stdout(CLEAR_SCREEN if tables.is_ansi_terminal(sys.stdout) else "")
-            tables.write_stdout(tables.render(header, rows, headers=not no_headers))
-            if not rows:
-                click.echo("no replica is running", err=True)
-            if not watch:
-                return
-            time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
-
+    request = TopRequest(job, watch, curves, headers=not no_headers)
     try:
         target = find_server(server)
     except NoServer:
         if job:
             raise
         return _show_machine(watch=watch, headers=not no_headers)
-    if target.archive is None:
-        return run_blocking_at(target, server, work, missing=NOT_FOUND)
-    if job:
-        raise InputError(
-            f"{job}: no job is running on this machine; what is left of one that ended: gangline describe {job}"
-        )
+    if target.archive is None or job:
+        return run_blocking_at(target, server, partial(_show_usage, request), missing=NOT_FOUND)
     return _show_machine(watch=watch, headers=not no_headers)
+
+
+async def _show_usage(request: TopRequest, client: Client, target: ServerTarget) -> None:
+    """Show what the replicas use and, of a single job, its timeline: once, or until interrupted."""
+    selector = Selector(target.namespace, labels=JOB_NAME)
+    timeline, history = TopTimeline(), dict[str, list[float]]()
+    while True:
+        job = await find_job(client, target.object_namespace, request.job) if request.job else None
+        selector = pod_selector(job) if job is not None else selector
+        pods = sorted_pods((await client.list(PODS, selector)).items)
+        now = SystemClock().now().timestamp()
+        if job is not None:
+            await timeline.look(client, job, pods, now)
+        text = "".join(_timeline_text(timeline, now, request.curves))
+        if target.archive is not None:
+            # Nothing runs any more that could be measured.
+            tables.write_stdout(text)
+            return
+        try:
+            usages = await measure_pods(client, target, selector, pods)
+        except InputError:
+            tables.write_stdout(text)
+            raise
+        rows = usage_rows(pods, usages, namespaces=not selector.namespace)
+        header = (*(("NAMESPACE",) if not selector.namespace else ()), *HEADER)
+        if any(usage.gpus for usage in usages.values()):
+            header, rows = (*header, *GPU_HEADER), _with_gpus(pods, usages, rows)
+        if request.watch:
+            header, rows = (*header, "CPU SO FAR"), _with_sparklines(pods, usages, rows, history)
+            tables.write_stdout(CLEAR_SCREEN if tables.is_ansi_terminal(sys.stdout) else "")
+        tables.write_stdout(tables.render(header, rows, headers=request.headers) + text)
+        if not rows:
+            click.echo("no replica is running", err=True)
+        if not request.watch:
+            return
+        time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
+
+
+def _timeline_text(timeline: TopTimeline, now: float, curves: Sequence[str]) -> list[str]:
+    """The lines below the table, with their line ends."""
+    width = shutil.get_terminal_size().columns - 1
+    style = TimelineStyle(width, ascii=not can_draw(sys.stdout))
+    colour = tables.stdout_uses_colour()
+    lines = timeline.lines(now, style, curves)
+    return [f"{ansi_text(line, colour=colour).rstrip()}\n" for line in ((), *lines)] if lines else []
 
 
 def _show_machine(*, watch: bool, headers: bool) -> int:

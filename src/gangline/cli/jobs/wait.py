@@ -18,18 +18,13 @@ from gangline.cli.exit_codes import CANCELLED, FAILED, NOT_FOUND, SUCCEEDED, UNF
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.resources.job_state import (
-    conditions,
-    has_condition,
-    is_finished,
-    job_exit_code,
-    job_state,
-    replica_specs,
-)
-from gangline.cli.resources.lookup import JOB_KINDS, JOBS_WORDS, ServerJob, builtin_resource, find_job, resolve
+from gangline.cli.resources.exit_code import job_exit_code
+from gangline.cli.resources.lookup import JOBS_WORDS, builtin_resource, find_job, resolve
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
+from gangline.summary.job_state import conditions, has_condition, is_finished, job_state, replica_specs
+from gangline.summary.objects import JOB_KINDS, ServerJob
 
 WaitGoal: TypeAlias = Callable[[JSON | None], int | None]
 """The exit code for the state of an object (None: deleted), or None to go on waiting."""

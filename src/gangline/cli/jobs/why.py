@@ -21,9 +21,9 @@ from gangline.cli.exit_codes import NOT_FOUND, NOTHING_WRONG, SUCCEEDED
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import duration_option
 from gangline.cli.flags.server_options import server_options
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.tables import use_colour
 from gangline.kube.client import Client
+from gangline.summary.log_lines import printable_text
 from gangline.why.diagnosis.case import EventFact, JobSnapshot
 from gangline.why.diagnosis.report import Cause, Diagnosis
 from gangline.why.diagnosis.wording import time_of_day

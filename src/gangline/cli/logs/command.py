@@ -14,10 +14,10 @@ from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.logs.print import LogOptions, print_logs
-from gangline.cli.resources.job_state import job_exit_code
+from gangline.cli.resources.exit_code import job_exit_code
 from gangline.cli.resources.lookup import find_job
-from gangline.cli.resources.replicas import replica_selector
 from gangline.kube.client import Client
+from gangline.summary.replicas import replica_selector
 
 
 @cli_command()

@@ -11,11 +11,13 @@ from gangline.api.meta import JSON, Selector
 from gangline.base.clock import Clock, SystemClock
 from gangline.cli.follow.log_sources import ServerLogSource
 from gangline.cli.logs.print import LogOptions, LogPrinter
-from gangline.cli.resources.job_state import is_finished, job_exit_code
-from gangline.cli.resources.lookup import PODS, ServerJob, find_job
-from gangline.cli.resources.replicas import container_name, owns_pod, pod_selector
+from gangline.cli.resources.exit_code import job_exit_code
+from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client
+from gangline.summary.job_state import is_finished
+from gangline.summary.objects import PODS, ServerJob
+from gangline.summary.replicas import container_name, owns_pod, pod_selector
 
 FLUSH_INTERVAL = timedelta(milliseconds=50)
 

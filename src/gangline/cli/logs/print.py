@@ -9,14 +9,14 @@ import click
 
 from gangline.api.meta import JSON, Key
 from gangline.cli.follow.view import plain_progress
-from gangline.cli.output.log_lines import TimedLine, merge_lines, normalized_time, parse_line
 from gangline.cli.output.tables import paint, use_colour
-from gangline.cli.resources.job_state import job_exit_code
-from gangline.cli.resources.lookup import ServerJob
-from gangline.cli.resources.replicas import ReplicaSelector, container_name, list_replicas, replica_name
+from gangline.cli.resources.exit_code import job_exit_code
 from gangline.kube.client import Client
 from gangline.kube.errors import BadRequest, NotFound
 from gangline.progress.line import parse_progress
+from gangline.summary.log_lines import TimedLine, merge_lines, normalized_time, parse_line
+from gangline.summary.objects import ServerJob
+from gangline.summary.replicas import ReplicaSelector, container_name, list_replicas, replica_name
 
 REPLICA_COLOURS = ("36", "32", "33", "35", "34", "31", "96", "92", "93", "95")
 

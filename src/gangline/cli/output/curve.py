@@ -15,16 +15,62 @@ class Point(NamedTuple):
     value: float
 
 
-def curve_lines(points: Sequence[Point], width: int = 60, height: int = 8) -> list[str]:
-    """The curve as text with its scale on the left; each column is the mean of its points. Empty without points."""
+SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
+AXIS_MARKS = {"restart": "↻", "suspended": "‖", "resumed": "▶", "scaled": "↕"}
+"""The signs of marks below a curve; any other one is a failure."""
+
+
+class AxisMark(NamedTuple):
+    """What happened at a step: its kind, and a text for the line below the curve."""
+
+    step: float
+    kind: str
+    text: str = ""
+
+
+def curve_lines(
+    points: Sequence[Point],
+    width: int = 60,
+    height: int = 8,
+    *,
+    marks: Sequence[AxisMark] = (),
+    log: bool = False,
+) -> list[str]:
+    """The curve as text with its scale on the left; each column is the mean of its points. Empty without points.
+
+    With `log` the axis is logarithmic; all values must be positive then. Marks are in a line of their own below it.
+    """
     if not points:
         return []
-    columns = column_means(points, width)
-    low, high = value_range(columns)
+    values = axis_values([point.value for point in points], log=log)
+    columns = column_means([Point(point.step, value) for point, value in zip(points, values, strict=True)], width)
+    low, high = (min(columns), max(columns)) if log else value_range(columns)
+    high = high if high > low else low + 1.0
     lines = _box_drawing([round((high - value) / (high - low) * (height - 1)) for value in columns], height)
-    labels = [number_text(round(high - (high - low) * row / (height - 1), 9) + 0.0) for row in range(height)]
+    levels = [high - (high - low) * row / (height - 1) for row in range(height)]
+    labels = [number_text(10**level if log else round(level, 9) + 0.0) for level in levels]
     margin = max(map(len, labels))
-    return [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
+    drawn = [f"{label:>{margin}} ┤{line}".rstrip() for label, line in zip(labels, lines, strict=True)]
+    return [*drawn, *_mark_lines(points, marks, width, margin)]
+
+
+def axis_values(values: Sequence[float], *, log: bool) -> list[float]:
+    """The values as they lie on an axis. On a logarithmic one all must be positive."""
+    return [math.log10(value) for value in values] if log else list(values)
+
+
+def _mark_lines(points: Sequence[Point], marks: Sequence[AxisMark], width: int, margin: int) -> list[str]:
+    """The signs of the marks below their steps; nothing without marks."""
+    first, last = points[0].step, max(point.step for point in points)
+    cells = [" "] * width
+    column = -1
+    for mark in sorted(marks):
+        share = (mark.step - first) / ((last - first) or 1.0)
+        # Two marks at one step are both seen.
+        column = max(column + 1, min(width - 1, max(0, int(share * (width - 1)))))
+        if column < width:
+            cells[column] = AXIS_MARKS.get(mark.kind, "✖")
+    return [f"{'':{margin}}  {''.join(cells)}".rstrip()] if marks else []
 
 
 def column_means(points: Sequence[Point], width: int) -> list[float]:
@@ -80,14 +126,26 @@ class Stroke(NamedTuple):
     label: str = ""
 
 
-def curve_svg(lines: Mapping[str, Sequence[Point]], title: str, metric: str = "loss") -> str:
-    """An SVG with one curve per name, its axes and a legend. The same points give the same bytes."""
+def curve_svg(
+    lines: Mapping[str, Sequence[Point]],
+    title: str,
+    metric: str = "loss",
+    *,
+    marks: Sequence[AxisMark] = (),
+    log: bool = False,
+) -> str:
+    """An SVG with one curve per name, its axes and a legend. The same points give the same bytes.
+
+    With `log` its axis is logarithmic, and all values must be positive; failures and restarts are upright lines.
+    """
     return chart_svg(
         [
             Stroke(points, LINE_COLOURS[at % len(LINE_COLOURS)], f"{metric} of {name}")
             for at, (name, points) in enumerate(lines.items())
         ],
         title,
+        marks=marks,
+        log=log,
     )
 
 
@@ -114,10 +172,19 @@ def _clamped_points(points: Sequence[Point], limit: float) -> list[Point]:
     return [Point(point.step, min(point.value, limit)) for point in points]
 
 
-def chart_svg(strokes: Sequence[Stroke], title: str, *, below: bool = False, unit: str = "step") -> str:
+def chart_svg(
+    strokes: Sequence[Stroke],
+    title: str,
+    *,
+    below: bool = False,
+    unit: str = "step",
+    marks: Sequence[AxisMark] = (),
+    log: bool = False,
+) -> str:
     """An SVG of several curves. Its legend is at the top, or with `below` at the bottom, where rising curves are not."""
     points = [point for stroke in strokes for point in stroke.points]
-    low, high = value_range([point.value for point in points] or [0.0])
+    values = axis_values([point.value for point in points], log=log) or [0.0]
+    low, high = (min(values), max(values)) if log and min(values) < max(values) else value_range(values)
     first = min((point.step for point in points), default=0.0)
     last = max((point.step for point in points), default=1.0)
     width, height = SVG_SIZE
@@ -125,7 +192,8 @@ def chart_svg(strokes: Sequence[Stroke], title: str, *, below: bool = False, uni
 
     def position(point: Point) -> tuple[float, float]:
         x = left + (point.step - first) / ((last - first) or 1.0) * (width - left - right)
-        return x, top + (high - point.value) / (high - low) * (height - top - bottom)
+        [value] = axis_values([point.value], log=log)
+        return x, top + (high - value) / (high - low) * (height - top - bottom)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {SVG_FONT}>',
@@ -134,12 +202,19 @@ def chart_svg(strokes: Sequence[Stroke], title: str, *, below: bool = False, uni
     ]
     for fraction in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = top + fraction * (height - top - bottom)
-        label = number_text(round(high - fraction * (high - low), 9))
+        level = high - fraction * (high - low)
+        label = number_text(10**level if log else round(level, 9))
         parts.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#eaeef2"/>')
         parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     ends = [f"{round(step, _axis_digits(last - first)):g}" for step in (first, last)]
     for anchor, x, label in (("start", left, ends[0]), ("end", width - right, f"{unit} {ends[1]}")):
         parts.append(f'<text x="{x}" y="{height - bottom + 18}" text-anchor="{anchor}">{label}</text>')
+    for mark in marks:
+        place, _ = position(Point(mark.step, points[0].value if points else 1.0))
+        colour = "#bf8700" if mark.kind in AXIS_MARKS else "#cf222e"
+        what = f"<title>{html.escape(mark.text or mark.kind)}</title>"
+        line = f'd="M{place:.1f} {top}V{height - bottom}" stroke="{colour}" stroke-dasharray="4 3"'
+        parts.append(f"<path {line}>{what}</path>")
     named = [stroke for stroke in strokes if stroke.label]
     above = height - bottom - 4 - 16 * len(named) if below else top
     for stroke in strokes:

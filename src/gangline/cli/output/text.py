@@ -1,6 +1,6 @@
 """Styled lines of text for terminals, and short texts for numbers and durations. Pure."""
 
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 
 class Span(NamedTuple):
@@ -17,6 +17,19 @@ def plain_text(line: StyledLine) -> str:
     return "".join(span.text for span in line)
 
 
+_ANSI_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
+
+
+def ansi_text(line: StyledLine, *, colour: bool) -> str:
+    """The line with ANSI codes for its styles; without colour, its plain text."""
+    return "".join(_ansi_span(span) if colour else span.text for span in line)
+
+
+def _ansi_span(span: Span) -> str:
+    codes = ";".join(str(_ANSI_CODES[word]) for word in span.style.split() if word in _ANSI_CODES)
+    return f"\x1b[{codes}m{span.text}\x1b[0m" if codes and span.text.strip() else span.text
+
+
 def clip_line(line: StyledLine, width: int) -> StyledLine:
     """The line cut to `width` columns: a line that wraps would make a redrawn block jump."""
     spans: list[Span] = []
@@ -27,6 +40,15 @@ def clip_line(line: StyledLine, width: int) -> StyledLine:
         if room <= 0:
             break
     return tuple(spans)
+
+
+def can_draw(stream: IO[str]) -> bool:
+    """Whether the encoding of a stream has the signs of bars and curves."""
+    try:
+        "▆░✖↻─".encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def number_text(value: float) -> str:
@@ -50,3 +72,15 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def whole_seconds_text(seconds: float) -> str:
+    """`6 s`, `2 min 5 s`: a text that changes once a second."""
+    return f"{int(seconds)} s" if seconds < 10 else duration_text(seconds)
+
+
+def seconds_text(seconds: float) -> str:
+    """When something happened after the start: `3.9 s`, `2:05 min`, `1:02:03 h`."""
+    if seconds < 60:
+        return f"{max(0.0, seconds):.1f} s"
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02} min" if seconds < 3600 else f"{elapsed_text(seconds)} h"

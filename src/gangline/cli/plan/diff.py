@@ -11,9 +11,9 @@ from gangline.api.meta import JSON, Key, Selector
 from gangline.cli.connect.server import ServerTarget
 from gangline.cli.output import formats, tables
 from gangline.cli.plan.objects import GangMode, JobDocument, PlanTarget, planned_objects
-from gangline.cli.resources.replicas import JOB_NAME
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
+from gangline.summary.replicas import JOB_NAME
 
 SERVER_FIELDS = ("ownerReferences",)
 """Metadata that the server adds."""

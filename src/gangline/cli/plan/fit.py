@@ -111,7 +111,10 @@ async def check_fit(
     client: Client, jobs: Sequence[JobDocument], target: PlanTarget = DEFAULT_TARGET
 ) -> list[FitResult]:
     """Whether these jobs would fit, all together."""
-    return fit_to(await read_cluster(client), jobs, target)
+    cluster, notes = await read_cluster(client)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return fit_to(cluster, jobs, target)
 
 
 def fit_to(cluster: "ClusterState", jobs: Sequence[JobDocument], target: PlanTarget) -> list[FitResult]:
@@ -155,8 +158,11 @@ def machine_cluster() -> ClusterState:
     return ClusterState(cache, frozenset(), {})
 
 
-async def read_cluster(client: Client) -> ClusterState:
-    """Read nodes, pods and everything else that the scheduler looks at, once."""
+async def read_cluster(client: Client) -> tuple[ClusterState, list[str]]:
+    """Read nodes, pods and everything else that the scheduler looks at, once; and what of it may not be read.
+
+    Raises `KubeError` if nodes or pods may not be read.
+    """
     notes: list[str] = []
     cache = SchedulerCache(SchedulerSettings())
     classes = await _list_optional(client, CORE_SCHEME.find("priorityclasses"), notes)
@@ -173,13 +179,10 @@ async def read_cluster(client: Client) -> ClusterState:
         for pod in (await client.list(PLACEMENT_SCHEME.find("pods"))).items
         if pod.status.phase not in FINISHED_PHASES
     ]
-    # Printed only now: if nodes or pods may not be read, that error alone is reported.
-    for note in notes:
-        print(note, file=sys.stderr)
     for pod in pods:
         cache.on_pod(Delta(None, pod))
     placed = frozenset(pod.metadata.key for pod in pods if pod.spec.node_name)
-    return ClusterState(cache, placed, {found.metadata.name: found for found in classes})
+    return ClusterState(cache, placed, {found.metadata.name: found for found in classes}), notes
 
 
 async def _list_optional(client: Client, kind: Resource[Any], notes: list[str]) -> tuple[Any, ...]:
@@ -189,7 +192,7 @@ async def _list_optional(client: Client, kind: Resource[Any], notes: list[str]) 
     except NotFound:
         return ()
     except Forbidden as error:
-        notes.append(f"note: {kind.plural} are not looked at: {error}")
+        notes.append(f"{kind.plural} are not looked at: {error}")
         return ()
 
 

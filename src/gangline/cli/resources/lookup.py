@@ -5,40 +5,24 @@ The most used kinds are built in, which saves the discovery requests; all others
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.errors import InputError
-from gangline.cli.resources.job_state import is_finished, job_state
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError, NotFound
 from gangline.kube.paths import object_path
 from gangline.kube.transport.api import Request
 from gangline.kube.transport.blocking import BlockingTransport
+from gangline.summary.actions import require_unfinished
+from gangline.summary.objects import EVENTS, JOB_KINDS, NAMESPACES, NODES, PODS, SERVICES, ServerJob, json_resource
 
-GROUP = "kubeflow.org"
 MAX_NAMES = 5
 """The most names of jobs that an error lists."""
 JOBS_WORDS = ("jobs", "job")
 """The words for all six job kinds at once. Kubernetes' own jobs are `jobs.batch`."""
 
-
-def _resource(group: str, version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource[JSON]:
-    return Resource(group, version, kind, plural, dict[str, Any], namespaced=namespaced)
-
-
-JOB_KINDS: tuple[Resource[JSON], ...] = tuple(
-    _resource(GROUP, "v1", kind, f"{kind.lower()}s")
-    for kind in ("TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "PaddleJob", "JAXJob")
-)
-"""The job kinds of `gangline.api.kubeflow.kinds` (a test compares them), without their types, which load slowly."""
-
-PODS = _resource("", "v1", "Pod", "pods")
-SERVICES = _resource("", "v1", "Service", "services")
-EVENTS = _resource("", "v1", "Event", "events")
-NODES = _resource("", "v1", "Node", "nodes", namespaced=False)
-NAMESPACES = _resource("", "v1", "Namespace", "namespaces", namespaced=False)
 
 BUILTIN_RESOURCES: tuple[tuple[Resource[JSON], tuple[str, ...]], ...] = (
     *((kind, ()) for kind in JOB_KINDS),
@@ -47,13 +31,13 @@ BUILTIN_RESOURCES: tuple[tuple[Resource[JSON], tuple[str, ...]], ...] = (
     (EVENTS, ("ev",)),
     (NODES, ("no",)),
     (NAMESPACES, ("ns",)),
-    (_resource("", "v1", "ConfigMap", "configmaps"), ("cm",)),
-    (_resource("", "v1", "Secret", "secrets"), ()),
-    (_resource("", "v1", "ServiceAccount", "serviceaccounts"), ("sa",)),
-    (_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",)),
-    (_resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False), ("pv",)),
-    (_resource("coordination.k8s.io", "v1", "Lease", "leases"), ()),
-    (_resource("apps", "v1", "Deployment", "deployments"), ("deploy",)),
+    (json_resource("", "v1", "ConfigMap", "configmaps"), ("cm",)),
+    (json_resource("", "v1", "Secret", "secrets"), ()),
+    (json_resource("", "v1", "ServiceAccount", "serviceaccounts"), ("sa",)),
+    (json_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",)),
+    (json_resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False), ("pv",)),
+    (json_resource("coordination.k8s.io", "v1", "Lease", "leases"), ()),
+    (json_resource("apps", "v1", "Deployment", "deployments"), ("deploy",)),
 )
 
 
@@ -133,39 +117,6 @@ def _similar_kind_hint(word: str) -> str:
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
-def object_key(body: JSON) -> Key:
-    """Namespace and name of an object."""
-    return Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
-
-
-def resource_version(body: JSON) -> str:
-    """The resourceVersion of an object; empty if it has none."""
-    version: str = body["metadata"].get("resourceVersion", "")
-    return version
-
-
-class ServerJob(NamedTuple):
-    """A job as the server returned it."""
-
-    resource: Resource[JSON]
-    body: JSON
-
-    @property
-    def key(self) -> Key:
-        return object_key(self.body)
-
-    @property
-    def display_name(self) -> str:
-        """The job's name as kubectl prints it: `tfjob.kubeflow.org/linear`."""
-        return resource_name(self.resource, self.key.name)
-
-
-def resource_name(resource: Resource[Any], name: str) -> str:
-    """An object's name as kubectl prints it: `pod/x`, `tfjob.kubeflow.org/x`."""
-    kind = resource.kind.lower()
-    return f"{kind}.{resource.group}/{name}" if resource.group else f"{kind}/{name}"
-
-
 def parse_job_arg(word: str) -> tuple[tuple[Resource[JSON], ...], str]:
     """The candidate kinds and the name in `linear`, `tfjob/linear` or `job/linear`; no kinds if the kind is not built in.
 
@@ -225,10 +176,7 @@ async def _job_names(client: Client, namespace: str) -> list[str]:
 
 async def find_unfinished_job(client: Client, namespace: str, word: str, remedy: str) -> ServerJob:
     """`find_job`, for a command that needs a job that has not finished. Raises `InputError` with the remedy."""
-    job = await find_job(client, namespace, word)
-    if is_finished(job.body):
-        raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); {remedy}")
-    return job
+    return require_unfinished(await find_job(client, namespace, word), remedy)
 
 
 async def _find_in_kinds(

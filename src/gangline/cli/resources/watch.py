@@ -9,10 +9,10 @@ from typing import NamedTuple
 from gangline.api.meta import JSON, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock, SystemClock
-from gangline.cli.resources.lookup import resource_version
 from gangline.kube.client import Client
 from gangline.kube.errors import Gone, StreamBroken, Unreachable
 from gangline.kube.watch import ChangeType, ObjectChange
+from gangline.summary.objects import resource_version
 
 MAX_RECONNECTS = 5
 """How many times in a row to reconnect to a server that is unreachable."""

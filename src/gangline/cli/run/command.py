@@ -12,9 +12,11 @@ import click
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.node_options import NodeOptions, node_options
-from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
+from gangline.cli.flags.notify_options import notify_option
+from gangline.cli.flags.run_options import kind_option, nproc_option, progress_option, runs_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest, Shipping
 from gangline.cli.run.run import run_request
@@ -55,6 +57,13 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 )
 @runs_option("The folder of --keep.")
 @click.option(
+    "--curve",
+    "curves",
+    multiple=True,
+    metavar="METRIC",
+    help="Draw the curve of a reported metric at the end, such as loss; may be repeated.",
+)
+@click.option(
     "--timeout",
     type=DURATION,
     metavar="DURATION",
@@ -66,6 +75,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     is_flag=True,
     help="Start every job as a gang: all of its pods or none. Without it, only a job with a schedulingPolicy is a gang.",
 )
+@notify_option
 @click.option(
     "-o",
     "--output",
@@ -90,6 +100,8 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     metavar="NAME",
     help="The storage class of the claim that a large folder is shipped in.",
 )
+@dashboard_options
+@progress_option
 @node_options
 @server_options
 def run(
@@ -98,7 +110,9 @@ def run(
     nproc: str | None,
     keep: bool,
     runs: Path,
+    curves: tuple[str, ...],
     gang: bool,
+    notify: tuple[str, ...],
     output: str | None,
     server: ServerOptions,
     **options: Any,
@@ -114,6 +128,7 @@ def run(
     gangline run job.yaml --set spec.runPolicy.backoffLimit=2
     gangline run a.yaml b.yaml                       both at once, on one screen
     gangline run job.yaml --capacity cpu=4 --gang    starts when all of it fits
+    gangline run job.yaml --notify https://example.org/hook
     kustomize build . | gangline run -               from standard input
     gangline run --context prod --image IMAGE --nproc 4 -- python train.py
     gangline run --context prod job.yaml
@@ -128,11 +143,19 @@ def run(
     """
     node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
     shipping = Shipping(**{name: options.pop(name) for name in Shipping._fields})
+    dashboard = DashboardOptions.take_from(options)
     timeout: timedelta | None = options.pop("timeout")
     if timeout is not None and timeout <= timedelta():
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
+    progress_endpoint: bool = options.pop("progress_endpoint")
     check_server_flags(server, node, gang=gang)
+    if server.context and not progress_endpoint:
+        raise InputError("--no-progress-endpoint: is about a run on this machine; leave it out with --context")
+    if notify and server.context:
+        raise InputError(
+            "--notify: is about a run on this machine; in a cluster its operator notifies, if it is set up"
+        )
     if shipping.dry_run and not server.context:
         raise InputError("--dry-run: lists what is shipped to a cluster, and on this machine nothing is; add --context")
     request = RunRequest(
@@ -142,9 +165,13 @@ def run(
         hung_after=hung_after.total_seconds(),
         runs=runs if keep else None,
         output=output or "",
+        curves=curves,
+        notify=notify,
         node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
         server=server,
         shipping=shipping,
+        dashboard=dashboard if dashboard.dashboard else None,
+        progress_endpoint=progress_endpoint,
     )
     return run_request(request)
 

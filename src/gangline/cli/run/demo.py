@@ -53,7 +53,7 @@ def demo(runs: Path, pace: float) -> int:
             source=JobSource(files=(file,), settings=demo_settings(pace)),
             timeout=TIMEOUT_SECONDS,
             runs=runs,
-            curve=True,
+            curves=("loss",),
             node=node,
             hook_factory=lambda state: kill_once(state, VICTIM, KILL_AT_SHARE),
             next_steps=(

@@ -1,4 +1,4 @@
-"""Files that outlive a run: the artifact folders of programs, and the run folder with logs, job and curve."""
+"""Files that outlive a run: the artifact folders of programs, and the run folder with logs, job, curve and timeline."""
 
 import fcntl
 import os
@@ -12,8 +12,9 @@ import msgspec
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
 from gangline.base.files import private_folder, private_opener, write_private
-from gangline.cli.output.curve import Point, curve_svg
+from gangline.cli.output.curve import AxisMark, Point, curve_svg
 from gangline.local.home import PlaneHome
+from gangline.timeline.model import TeamTimeline
 
 
 class ArtifactFolders(NamedTuple):
@@ -91,7 +92,7 @@ def _unlock_and_prune(descriptor: int, folders: Sequence[Path]) -> None:
 
 
 class RunFolder:
-    """Writes logs, job and curve into `<runs>/<job>/`, replacing those of an earlier run of the same name."""
+    """Writes logs, job, curve and timeline into `<runs>/<job>/`, replacing those of an earlier run of the same name."""
 
     def __init__(self, runs: Path, job: str) -> None:
         self.folder = runs / job
@@ -122,14 +123,32 @@ class RunFolder:
         with self._record_errors():
             write_private(self.folder / "job.json", data + b"\n")
 
-    def write_curve(self, curves: Mapping[str, Sequence[Point]], metric: str) -> Path | None:
+    def write_curve(
+        self, curves: Mapping[str, Sequence[Point]], metric: str, marks: Sequence[AxisMark] = ()
+    ) -> Path | None:
         """Draw the replicas' curves as SVG; None if there are none, or the file cannot be written."""
+        from gangline.timeline.curves import prefers_log
+
         lines = {name: points for name, points in sorted(curves.items()) if len(points) > 1}
         if not lines:
             return None
         file = self.folder / f"{metric.replace('/', '-')}.svg"
         with self._record_errors():
-            write_private(file, curve_svg(lines, f"{metric} of {self.folder.name}", metric).encode())
+            log = prefers_log([point.value for points in lines.values() for point in points])
+            title = f"{metric} of {self.folder.name}"
+            write_private(file, curve_svg(lines, title, metric, marks=marks, log=log).encode())
+        return file if not self.write_error else None
+
+    def write_timeline(self, timeline: TeamTimeline) -> Path | None:
+        """Draw the timeline as SVG; None if there is nothing to draw, or the file cannot be written."""
+        from gangline.timeline.svg import timeline_svg
+
+        picture = timeline_svg(timeline)
+        if not picture:
+            return None
+        file = self.folder / "timeline.svg"
+        with self._record_errors():
+            write_private(file, picture.encode())
         return file if not self.write_error else None
 
     @contextmanager

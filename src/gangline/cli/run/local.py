@@ -7,9 +7,9 @@ import asyncio
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -23,8 +23,11 @@ from gangline.base.tasks import background_tasks, unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, running_containers, with_watchdog
 from gangline.cli.connect.live_runs import publish_kubeconfig
 from gangline.cli.connect.server import archive_flags
+from gangline.cli.dashboard.local import local_dashboard, open_in_browser
 from gangline.cli.errors import discard_stdout, single_error
 from gangline.cli.exit_codes import CANCELLED, FAILED, UNFINISHED
+from gangline.cli.flags.dashboard_options import DashboardOptions
+from gangline.cli.flags.notify_options import notification_settings
 from gangline.cli.follow.follower import Follower, JobDeleted, ProgressHook
 from gangline.cli.follow.life_signs import HangWatch
 from gangline.cli.follow.log_sources import FileLogSource
@@ -55,7 +58,7 @@ from gangline.cli.run.result import (
 from gangline.cli.run.submit import create_dependencies, submit_job
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError
-from gangline.local.cluster import LocalSettings, temporary_plane
+from gangline.local.cluster import LocalCluster, LocalSettings, temporary_plane
 from gangline.local.home import PlaneHome
 from gangline.local.paths import home_folder
 from gangline.node.devices.gpus import summarize_gpus
@@ -64,9 +67,12 @@ from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
-from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+from gangline.operator.settings import local_settings
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.wording import name_list
+
+if TYPE_CHECKING:
+    from gangline.notify.plan.routes import NotificationSettings
 
 QUIET_STOP_SECONDS = 2.0
 """How long processes may take to end after the run before the screen says what it waits for."""
@@ -82,12 +88,24 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     node = node_settings(**request.node._asdict())
     warnings = [*hidden_modules(request.source.command), *check_jobs(jobs, node, gang=request.gang)]
     check_images(jobs, node)
+    notifications = notification_settings(request.notify)
     folders = prepare_run_folders(request, jobs)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
-    plan = RunPlan(jobs, node, request.timeout, request.gang, request.hook_factory, request.hung_after, folders)
+    plan = RunPlan(
+        jobs,
+        node,
+        request.timeout,
+        request.gang,
+        request.hook_factory,
+        request.hung_after,
+        folders,
+        request.dashboard,
+        request.progress_endpoint,
+        notifications,
+    )
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
     try:
@@ -145,6 +163,12 @@ class RunPlan(NamedTuple):
     hung_after: float = HangWatch().seconds
     # The folders that logs are kept in, by job name; empty without `--keep`.
     kept_folders: Mapping[str, RunFolder] = {}
+    # None: without a dashboard.
+    dashboard: DashboardOptions | None = None
+    # Whether programs may report progress to the plane.
+    progress_endpoint: bool = True
+    # Who hears of the states of the jobs; None: nobody.
+    notifications: "NotificationSettings | None" = None
 
 
 async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
@@ -166,17 +190,27 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         settings = LocalSettings(folder=folder, logs=state, plane=temporary_plane(), node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
-            LOCAL_GANG_SETTINGS if plan.gang else LOCAL_SETTINGS, kinds=tuple({job.kind.scheme for job in jobs})
+            local_settings(gang=plan.gang, progress=plan.progress_endpoint),
+            kinds=tuple({job.kind.scheme for job in jobs}),
         )
+
+        def report_undelivered(text: str) -> None:
+            screen.say((Span(f"warning: {text}", "yellow"),))
+
         async with (
-            embedded_plane(settings, clock, operator) as plane,
+            embedded_plane(
+                settings, clock, operator, notifications=plan.notifications, report_undelivered=report_undelivered
+            ) as plane,
             background_tasks(recorder.start(plane.store)),
+            AsyncExitStack() as opened,
         ):
             publish_kubeconfig(state, plane.access, [job.key() for job in jobs])
             seconds = clock.monotonic() - started
             # Before anything is shown: it may refuse what the user wrote.
             await create_dependencies(plane.client, jobs)
             screen.show_ready(plane.url, seconds, summarize_gpus(node.gpus))
+            if plan.dashboard is not None:
+                await _open_dashboard(opened, plan.dashboard, plane, state, screen)
             followers += make_followers(plan, jobs, plane.client, state, clock, screen)
             with stop_on_interrupt(followers, screen, state):
                 async with asyncio.timeout(plan.timeout), asyncio.TaskGroup() as group:
@@ -193,6 +227,18 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
                     )
                     for outcome in outcomes
                 ]
+
+
+async def _open_dashboard(
+    opened: AsyncExitStack, options: DashboardOptions, plane: LocalCluster, state: Path, screen: Screen
+) -> None:
+    history = PlaneHome(home_folder(None)).history
+    link = await opened.enter_async_context(
+        local_dashboard(plane.inner_connection, state, options.dashboard_port, history)
+    )
+    screen.show_dashboard(link)
+    if options.open_dashboard:
+        open_in_browser(link, lambda text: screen.say((Span(text, "yellow"),)))
 
 
 @contextmanager

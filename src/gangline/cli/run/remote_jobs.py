@@ -22,7 +22,6 @@ from gangline.cli.follow.log_sources import ServerLogSource
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen, SplitScreen
 from gangline.cli.output.text import Span
-from gangline.cli.resources.job_state import job_state
 from gangline.cli.run.bundle import Bundle
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.request import RunJob
@@ -32,6 +31,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
 from gangline.sdk.ship.upload import ShipRequest, ship_folder
+from gangline.summary.job_state import job_state
 
 OPERATOR_WARNING_AFTER = timedelta(seconds=15)
 """After so long without a condition in the job's status, the user is warned that no operator may be running."""

@@ -9,6 +9,7 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
+from gangline.cli.flags.dashboard_options import DashboardOptions
 from gangline.cli.flags.node_options import NodeOptions
 from gangline.sdk.build.pod_templates import training_container, with_edited_pods
 
@@ -54,8 +55,10 @@ class RunRequest(NamedTuple):
     # The folder for logs, job and curve; None: keep nothing.
     runs: Path | None = None
     output: str = ""
-    # Whether the curve is also drawn in the terminal.
-    curve: bool = False
+    # The metrics whose curves are drawn at the end.
+    curves: tuple[str, ...] = ()
+    # The `--notify` options.
+    notify: tuple[str, ...] = ()
     # Commands, printed at the end after "next: ".
     next_steps: tuple[str, ...] = ()
     node: NodeOptions = NodeOptions()
@@ -64,6 +67,10 @@ class RunRequest(NamedTuple):
     # With a context the run is in that cluster, without one on this machine.
     server: ServerOptions = ServerOptions()
     shipping: Shipping = Shipping()
+    # None: without a dashboard.
+    dashboard: DashboardOptions | None = None
+    # Whether programs may report progress to the plane of the run.
+    progress_endpoint: bool = True
 
 
 class RunJob(NamedTuple):

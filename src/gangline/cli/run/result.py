@@ -2,6 +2,7 @@
 
 import io
 import logging
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from gangline.cli.connect.server import archive_flags
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
-from gangline.cli.output.curve import curve_lines
+from gangline.cli.output.curve import AxisMark
 from gangline.cli.output.text import Span, StyledLine
 from gangline.cli.run.kept_files import RunFolder
 from gangline.cli.run.request import RunJob, RunRequest
@@ -94,20 +95,42 @@ def _print_json(bodies: Sequence[JSON]) -> None:
 
 
 def _result_lines(request: RunRequest, result: JobResult, folder: RunFolder | None) -> list[StyledLine]:
-    """Write the job and its curve into the run folder; returns the lines about curve, logs and artifacts."""
+    """Write the job, its curve and its timeline into the run folder; returns the lines about curve, logs and artifacts."""
     outcome, lines = result.outcome, list[StyledLine]()
-    if request.curve:
-        # The points of all replicas together: those of a single one are noisy.
-        points = sorted(point for curve in outcome.curves.values() for point in curve)
-        lines += [(Span(line),) for line in ("", *curve_lines(points), "")]
+    lines += _curve_lines(request.curves, outcome)
     if folder is not None:
         folder.write_job(result.body)
-        picture = folder.write_curve(outcome.curves, outcome.metric)
-        curve_text = f"curve: {picture}   " if picture is not None else ""
-        lines.append((Span(f"{curve_text}logs: {folder.folder}/", "dim"),))
+        picture = folder.write_curve(outcome.curves, outcome.metric, _curve_marks(outcome))
+        chart = folder.write_timeline(outcome.timeline) if outcome.timeline is not None else None
+        pictures = {"curve": picture, "timeline": chart}
+        text = "".join(f"{what}: {file}   " for what, file in pictures.items() if file is not None)
+        lines.append((Span(f"{text}logs: {folder.folder}/", "dim"),))
         lines += [(Span("warning: ", "yellow"), Span(folder.write_error))] if folder.write_error else []
     if result.artifacts is not None and any(result.artifacts.glob("*")):
         lines.append((Span(f"artefacts: {result.artifacts}/", "dim"),))
+    return lines
+
+
+def _curve_marks(outcome: RunOutcome) -> list[AxisMark]:
+    """Failures and restarts, at the steps at which they happened."""
+    from gangline.cli.output.metric_curve import axis_marks
+
+    return axis_marks(outcome.reports, outcome.timeline.marks) if outcome.timeline is not None else []
+
+
+def _curve_lines(names: Sequence[str], outcome: RunOutcome) -> list[StyledLine]:
+    """The curves that were asked for, or a line that says which there are instead."""
+    from gangline.cli.output.metric_curve import metric_curve_lines, metric_names
+
+    lines: list[StyledLine] = []
+    marks = outcome.timeline.marks if outcome.timeline is not None else ()
+    for name in names:
+        drawn = metric_curve_lines(name, outcome.reports, marks, shutil.get_terminal_size().columns)
+        if drawn:
+            lines += [(), *drawn, ()]
+        else:
+            reported = ", ".join(metric_names(outcome.reports)) or "no metric"
+            lines.append((Span("note: ", "yellow"), Span(f"no curve of {name}: the job reported {reported}")))
     return lines
 
 

@@ -19,8 +19,6 @@ from gangline.cli.errors import error_line, error_with_server
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.output import formats, tables
-from gangline.cli.output.job_rows import parse_timestamp
-from gangline.cli.resources.lookup import JOB_KINDS, PODS
 from gangline.cli.services.check_result import RESULT_ERROR, RESULT_OK, RESULT_WARNING, CheckResult, results_text
 from gangline.cli.services.machine_checks import machine_results, observe_machine
 from gangline.kube.client import Client
@@ -29,6 +27,8 @@ from gangline.kube.transport.api import Request, response_error
 from gangline.operator.conflicting_operators import GANGLINE_ROLE, KUBEFLOW_ROLE, ROLE_LABEL
 from gangline.operator.definitions import CRDS, INSTALL_COMMAND
 from gangline.scheduler.settings import LEASE_NAME as SCHEDULER_LEASE
+from gangline.summary.job_rows import parse_timestamp
+from gangline.summary.objects import JOB_KINDS, PODS
 
 MAX_CLOCK_SKEW = timedelta(seconds=5)
 OPERATOR_SELECTOR = f"{ROLE_LABEL} in ({KUBEFLOW_ROLE},{GANGLINE_ROLE})"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,18 @@ from gangline.base.errors import InputError
 from gangline.base.files import last_lines, private_opener
 from gangline.base.invocation import own_command
 from gangline.base.options import value_option
+from gangline.cli.dashboard.local import local_dashboard, open_in_browser
 from gangline.cli.flags.access_options import AccessOptions, access_options
 from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.history_options import HistoryOptions, history_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
+from gangline.cli.flags.notify_options import notification_settings, notify_option
+from gangline.cli.flags.run_options import progress_option
 from gangline.cli.services.up_request import UpRequest
+from gangline.dashboard.links import read_address
 from gangline.local.paths import home_folder
 
 if TYPE_CHECKING:
@@ -86,10 +92,13 @@ folder_option = click.option(
     show_default=True,
     help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
 )
+@progress_option
 @access_options
 @audit_options
 @backup_options
+@dashboard_options
 @history_options
+@notify_option
 @click.option("--detach", is_flag=True, help="Leave the plane running in the background, and return when it is ready.")
 def up(
     folder: Path | None,
@@ -99,6 +108,8 @@ def up(
     scheduler: str,
     gang: bool,
     authorization: str,
+    progress_endpoint: bool,
+    notify: tuple[str, ...],
     detach: bool,
     **others: Any,
 ) -> int:
@@ -109,6 +120,7 @@ def up(
       gangline up --detach                         in the background
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
+      gangline up --detach --notify routes.yaml    tells others of jobs
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
     All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not
@@ -122,9 +134,23 @@ def up(
     address = parse_listen_address(bind)
     access, audit = AccessOptions.take_from(others), AuditOptions.take_from(others)
     backups, history = BackupOptions.take_from(others), HistoryOptions.take_from(others)
+    dashboard = DashboardOptions.take_from(others)
     node = NodeOptions(**others)
     request = UpRequest(
-        address.host, port, allowed_hosts, scheduler, gang, authorization, node, access, audit, backups, history
+        address.host,
+        port,
+        allowed_hosts,
+        scheduler,
+        gang,
+        authorization,
+        node,
+        access,
+        audit,
+        backups,
+        history,
+        dashboard,
+        progress_endpoint,
+        notify,
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -138,7 +164,7 @@ def up(
     if address.is_open:
         click.echo(OPEN_BIND_WARNING.format(address.host), err=True)
     if detach:
-        return _start_detached(home.folder, request.as_arguments())
+        return _start_detached(home.folder, request)
     return asyncio.run(_run_plane(home.folder, request))
 
 
@@ -150,11 +176,11 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.local.history import StoreRecording
     from gangline.local.home import PlaneHome
     from gangline.operator.assembly import embedded_plane
-    from gangline.operator.settings import LOCAL_GANG_SETTINGS, LOCAL_SETTINGS
+    from gangline.operator.settings import local_settings
     from gangline.why.verdicts import verdict_maker
 
     home, clock = PlaneHome(folder), SystemClock()
-    local = request.local_settings(home)
+    local, notifications = request.local_settings(home), notification_settings(request.notify)
     stop, periodic = asyncio.Event(), None
     limits = request.history.limits()
     mirror = request.history.mirror(home.history)
@@ -166,14 +192,25 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
-        async with embedded_plane(local, clock, LOCAL_GANG_SETTINGS if request.gang else LOCAL_SETTINGS) as cluster:
+        operator = local_settings(gang=request.gang, progress=request.progress_endpoint)
+        async with (
+            embedded_plane(local, clock, operator, notifications=notifications) as cluster,
+            AsyncExitStack() as opened,
+        ):
             if recording is not None:
                 recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)
             home.write_kubeconfig(cluster.access)
+            link = ""
+            if request.dashboard.dashboard:
+                link = await opened.enter_async_context(
+                    local_dashboard(cluster.inner_connection, folder, request.dashboard.dashboard_port, home.history)
+                )
             home.lock.mark_ready()
             click.echo(f"control plane ready: {cluster.url}", err=True)
             click.echo(_first_command(home.kubeconfig_file), err=True)
+            if link:
+                _show_dashboard(link, request.dashboard)
             if (settings := request.backups.settings()) is not None:
                 periodic = PeriodicBackups(cluster.store, settings, clock)
             background = [part.run() for part in (periodic, recording) if part is not None]
@@ -186,11 +223,18 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     return 0
 
 
-def _start_detached(folder: Path, arguments: list[str]) -> int:
+def _show_dashboard(link: str, options: DashboardOptions) -> None:
+    click.echo(f"dashboard: {link}", err=True)
+    if options.open_dashboard:
+        open_in_browser(link, lambda text: click.echo(text, err=True))
+
+
+def _start_detached(folder: Path, request: UpRequest) -> int:
+    from gangline.base.clock import SystemClock
     from gangline.local.home import PlaneHome
 
     home = PlaneHome(folder)
-    command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *arguments]
+    command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), *request.as_arguments()]
     with open(home.log_file, "ab", opener=private_opener) as log:
         os.fchmod(log.fileno(), 0o600)  # also of a log that an earlier version has made
         log_start = log.tell()
@@ -207,6 +251,8 @@ def _start_detached(folder: Path, arguments: list[str]) -> int:
         time.sleep(0.05)
     click.echo(f"control plane ready (process {process.pid})", err=True)
     click.echo(_first_command(home.kubeconfig_file), err=True)
+    if request.dashboard.dashboard and (address := read_address(folder)) is not None:
+        _show_dashboard(address.new_link(SystemClock().now()), request.dashboard)
     return 0
 
 

@@ -9,6 +9,7 @@ import click
 from gangline.base.errors import InputError
 from gangline.base.options import choice_option, value_option
 from gangline.cli.flags.commands import cli_command
+from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
 from gangline.cli.flags.durations import DURATION
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.flags.run_options import kind_option, nproc_option, runs_option
@@ -43,6 +44,7 @@ from gangline.cli.sweep.request import SweepRequest, SweepSource
 )
 @runs_option("Folder in which <job>-sweep/ is written: table, picture, logs.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="json: print the ranking for programs.")
+@dashboard_options
 @node_options
 def sweep(
     words: tuple[str, ...],
@@ -70,6 +72,7 @@ def sweep(
     Exit codes: 0 a trial succeeded; 100 none did; 130 interrupted; 1 an error.
     """
     node = NodeOptions(**{name: options.pop(name) for name in NodeOptions._fields})
+    dashboard = DashboardOptions.take_from(options)
     timeout: timedelta | None = options.pop("timeout")
     if options["parallel"] < 1:
         raise InputError(f"--parallel {options['parallel']}: expected 1 or more")
@@ -89,6 +92,7 @@ def sweep(
         output=output or "",
         timeout=timeout.total_seconds() if timeout is not None else None,
         node=node._replace(capacity=(*DEFAULT_CAPACITY, *node.capacity)),
+        dashboard=dashboard,
         **options,
     )
     # Imported here: --help and mistakes in the flags must be fast.

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from gangline.cli.flags.dashboard_options import DashboardOptions
 from gangline.cli.flags.node_options import NodeOptions
 
 
@@ -31,3 +32,4 @@ class SweepRequest(NamedTuple):
     runs: Path
     output: str
     node: NodeOptions
+    dashboard: DashboardOptions = DashboardOptions(dashboard=False)

@@ -6,7 +6,7 @@ Imports much: import it only once a sweep is certain.
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,10 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.tasks import run_every, unwrap_exception_group
 from gangline.cli.cleanup.processes import cancel_on_interrupt, kill_all, with_watchdog
+from gangline.cli.dashboard.local import local_dashboard, open_in_browser
 from gangline.cli.errors import error_line
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
+from gangline.cli.flags.dashboard_options import DashboardOptions
 from gangline.cli.follow.follower import Follower
 from gangline.cli.follow.job_view import add_point
 from gangline.cli.follow.log_sources import FileLogSource
@@ -55,6 +57,7 @@ from gangline.cli.sweep.request import SweepRequest, SweepSource
 from gangline.cli.sweep.results import SweepFolder
 from gangline.cli.sweep.screen import SweepScreen, choose_sweep_screen
 from gangline.cli.sweep.space import TrialValues, is_path
+from gangline.cli.sweep.trial_jobs import with_trial_note
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.options import WriteOptions
@@ -64,6 +67,7 @@ from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import LOCAL_SETTINGS
 from gangline.progress.line import Progress
+from gangline.timeline.curves import prefers_log
 from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose
 
@@ -85,6 +89,7 @@ class SweepPlan(NamedTuple):
     parallel: int = 1
     # The timeout of each trial.
     timeout: float | None = None
+    dashboard: DashboardOptions = DashboardOptions(dashboard=False)
 
 
 class TrialRejected(GanglineError):
@@ -141,9 +146,16 @@ class SweepRunner:
             settings = LocalSettings(folder=self._plan.folder, logs=state, plane=temporary_plane(), node=node)
             # Only the kind of the trials: each further kind costs start-up time.
             operator = msgspec.structs.replace(LOCAL_SETTINGS, kinds=(self._plan.kind.scheme,))
-            async with embedded_plane(settings, self._clock, operator) as plane:
+            async with embedded_plane(settings, self._clock, operator) as plane, AsyncExitStack() as opened:
                 await self._dry_run_trials(plane.client)
                 self._folder.prepare()
+                if self._plan.dashboard.dashboard:
+                    link = await opened.enter_async_context(
+                        local_dashboard(plane.inner_connection, state, self._plan.dashboard.dashboard_port)
+                    )
+                    self._screen.say(f"dashboard: {link}")
+                    if self._plan.dashboard.open_dashboard:
+                        open_in_browser(link, self._screen.say)
                 announce = partial(self._screen.say, "stopping … (Ctrl-C again kills at once)")
                 with cancel_on_interrupt(announce, partial(kill_all, state)):
                     await self._run_trials(plane.client, state)
@@ -279,8 +291,13 @@ def run_sweep(request: SweepRequest, kind: JobKind, bodies: Sequence[JSON], tria
     node = node_settings(**request.node._asdict())
     folder = SweepFolder(request.runs, str(bodies[0]["metadata"]["name"]))
     node = msgspec.structs.replace(node, artifacts=folder.artifacts_pattern)
-    plan = SweepPlan(kind, bodies, request.source.folder, node, request.parallel, request.timeout)
-    board = new_leaderboard(Objective(request.metric, request.maximize), trials)
+    objective = Objective(request.metric, request.maximize)
+    noted = [
+        with_trial_note(body, values, number, objective)
+        for number, (body, values) in enumerate(zip(bodies, trials, strict=True), 1)
+    ]
+    plan = SweepPlan(kind, noted, request.source.folder, node, request.parallel, request.timeout, request.dashboard)
+    board = new_leaderboard(objective, trials)
     runner = SweepRunner(plan, board, folder, choose_sweep_screen(sys.stderr), SystemClock())
     try:
         with unwrap_exception_group():
@@ -336,4 +353,6 @@ def _best_curve(board: Leaderboard, runner: SweepRunner) -> list[str]:
         return []
     label = trial_label(best, parameter_labels(board.rows))
     title = f"{board.objective.metric} of trial {best.number}, the best: {label}"
-    return ["", *curve_lines(runner.curves[best.number]), title, ""]
+    points = runner.curves[best.number]
+    log = prefers_log([point.value for point in points])
+    return ["", *curve_lines(points, log=log), title, ""]

@@ -1,6 +1,7 @@
 """The job of each trial: a manifest with some values changed, or a command with placeholders filled in."""
 
 import copy
+import json
 import os
 from collections.abc import Mapping, Sequence
 
@@ -11,8 +12,10 @@ from gangline.cli.manifests.from_command import CommandJob, job_from_command, jo
 from gangline.cli.manifests.jobs import read_job
 from gangline.cli.manifests.overrides import with_overrides
 from gangline.cli.manifests.processes import process_count, this_machine
+from gangline.cli.sweep.leaderboard import Objective
 from gangline.cli.sweep.request import SweepSource
 from gangline.cli.sweep.space import TrialValues, is_path
+from gangline.dashboard.rows.sweeps import SWEEP_LABEL, TRIAL_ANNOTATION
 
 TRIAL_VARIABLE = "GANGLINE_TRIAL"
 """The environment variable with the trial's number, for example for the name of a checkpoint."""
@@ -59,6 +62,15 @@ def with_variables(kind: JobKind, body: JSON, variables: Mapping[str, str]) -> J
                 *(entry for entry in container.get("env") or () if entry.get("name") not in variables),
             ]
     return changed
+
+
+def with_trial_note(body: JSON, values: TrialValues, number: int, objective: Objective) -> JSON:
+    """The job of a trial with what tells the dashboard its sweep, its values and what it is ranked by."""
+    metadata = body["metadata"]
+    note = {"trial": number, "parameters": dict(values), "metric": objective.metric, "maximize": objective.maximize}
+    labels = {**(metadata.get("labels") or {}), SWEEP_LABEL: metadata["name"]}
+    annotations = {**(metadata.get("annotations") or {}), TRIAL_ANNOTATION: json.dumps(note)}
+    return {**body, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 
 def trial_jobs(source: SweepSource, trials: Sequence[TrialValues]) -> tuple[JobKind, list[JSON]]:

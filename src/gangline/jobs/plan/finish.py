@@ -24,6 +24,7 @@ from gangline.jobs.plan.restarts import RestartTally, failed_pods
 from gangline.jobs.plan.rounds import after_suspension
 from gangline.jobs.plan.status import (
     active_status,
+    final_progress,
     idle_counters,
     status_with_phase,
     succeeded_counters,
@@ -107,6 +108,9 @@ def cleanup_plan(framework: Framework[J], observed: ObservedJob[J], status: JobS
     else:
         phase = JobPhase.FAILED if status.holds(ConditionType.FAILED) else JobPhase.DONE
     status = status_with_phase(_with_completion_time(status), phase, gang)
+    progress = final_progress(gang, status.progress, observed.now)
+    if progress != status.progress:
+        status = msgspec.structs.replace(status, progress=progress)
     ttl = policy.ttl_seconds_after_finished
     if ttl is None or status.completion_time is None:
         return JobPlan(status, (stage,))

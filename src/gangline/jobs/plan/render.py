@@ -11,6 +11,7 @@ from gangline.api.meta import JSON
 from gangline.jobs.framework import Addresses, EnvTarget, PodEdits
 from gangline.jobs.gangs.podgroup import NO_GANG_EDITS, GangPodEdits
 from gangline.jobs.pods.labels import job_labels, legacy_labels, member_labels, owner_reference
+from gangline.jobs.pods.progress_reporting import add_progress_reporting
 from gangline.jobs.pods.replicas import Member, member_name
 from gangline.jobs.site import ServiceMode, Site
 
@@ -117,7 +118,10 @@ def pod_body(
     # v1 drops the finalizers of an MPIJob's template.
     if metadata.get("finalizers") and job_kind.port is not None:
         pod_metadata["finalizers"] = metadata["finalizers"]
-    return {"metadata": pod_metadata, "spec": body}
+    pod: JSON = {"metadata": pod_metadata, "spec": body}
+    if site.progress is not None:
+        add_progress_reporting(pod, job, job_kind, site.progress)
+    return pod
 
 
 def apply_gang_edits(body: JSON, gang_edits: GangPodEdits) -> None:

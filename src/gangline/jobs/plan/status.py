@@ -24,6 +24,7 @@ from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import RestartTally, is_permanent
 from gangline.jobs.pods.labels import job_labels
 from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active
+from gangline.progress.eta import MAX_REMAINING_SECONDS, StepReport, estimated_remaining
 from gangline.progress.line import bounded_progress, parse_progress
 
 _LEADER_TYPES = ("Chief", "Master", UNINDEXED_TYPE)
@@ -159,11 +160,41 @@ def training_progress(gang: Gang, before: JobProgress | None, now: datetime) -> 
             step=report.step,
             total=report.total,
             metrics=dict(report.metrics),
+            estimated_remaining_seconds=_whole_seconds(report.remaining_seconds),
             replica=str(member),
-            updated=before.updated if before is not None else None,
+            updated=timestamp(now),
         )
-        return progress if progress == before else msgspec.structs.replace(progress, updated=timestamp(now))
+        return _newer_progress(before, progress, now)
     return before
+
+
+def _newer_progress(before: JobProgress | None, progress: JobProgress, now: datetime) -> JobProgress:
+    """The progress with an estimate of the time that is left, if it does not say so itself; `before` if it says the same."""
+    if before is None:
+        return progress
+    is_reported = progress.estimated_remaining_seconds is not None
+    remaining = progress.estimated_remaining_seconds if is_reported else before.estimated_remaining_seconds
+    if msgspec.structs.replace(progress, updated=before.updated, estimated_remaining_seconds=remaining) == before:
+        return before
+    if is_reported or before.updated is None:
+        return progress
+    earlier = StepReport(before.step, before.updated.timestamp(), before.estimated_remaining_seconds)
+    estimate = estimated_remaining(earlier, progress.step, progress.total, now.timestamp())
+    return msgspec.structs.replace(progress, estimated_remaining_seconds=_whole_seconds(estimate))
+
+
+def _whole_seconds(seconds: float | None) -> int | None:
+    return None if seconds is None or seconds > MAX_REMAINING_SECONDS else round(seconds)
+
+
+def final_progress(gang: Gang, before: JobProgress | None, now: datetime) -> JobProgress | None:
+    """The progress of a job that has finished: its last report may arrive late, and no time is left."""
+    progress = training_progress(gang, before, now)
+    if progress is None or progress.estimated_remaining_seconds is None:
+        return progress
+    finished = msgspec.structs.replace(progress, estimated_remaining_seconds=None)
+    unchanged = before is not None and msgspec.structs.replace(finished, updated=before.updated) == before
+    return before if unchanged else finished
 
 
 def _reporter_rank(member: Member) -> tuple[int, int]:

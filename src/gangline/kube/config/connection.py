@@ -140,23 +140,32 @@ def in_cluster_connection(
     clock: Clock | None = None,
 ) -> Connection:
     """The connection of a pod to its own cluster. Raises `ConfigError` if this process does not run in a pod."""
+    if not environ.get("KUBERNETES_SERVICE_HOST") or not environ.get("KUBERNETES_SERVICE_PORT"):
+        raise ConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod")
+    where = "service account (does the pod set automountServiceAccountToken: false?)"
+    token = TokenFile(root / "token", where, clock or SystemClock())
+    token.read()
+    return msgspec.structs.replace(
+        in_cluster_server(environ=environ, root=root),
+        namespace=namespace or read_config_file(root / "namespace", where).decode(errors="replace").strip(),
+        credentials=token,
+    )
+
+
+def in_cluster_server(*, environ: Mapping[str, str], root: Path = SERVICE_ACCOUNT) -> Connection:
+    """How a pod reaches the server of its own cluster, without credentials. Raises `ConfigError`."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    where = "service account (does the pod set automountServiceAccountToken: false?)"
-    token = TokenFile(root / "token", where, clock or SystemClock())
-    token.read()
-    ca = Pem(where, file=root / "ca.crt")
+    ca = Pem("service account (does the pod set automountServiceAccountToken: false?)", file=root / "ca.crt")
     ca.read()
     return Connection(
         server=server,
-        namespace=namespace or read_config_file(root / "namespace", where).decode(errors="replace").strip(),
         context="in-cluster",
         source=str(root),
         tls=TLS(ca=ca),
         proxy=proxy_from_environment(server, environ),
-        credentials=token,
     )
 
 

@@ -178,10 +178,13 @@ class PodNetwork:
     async def serve_api(self, access: PlaneAccess) -> None:
         """Proxy connections of pods to the API server, which listens on loopback only, until cancelled."""
         parts = urlsplit(access.server)
-        port = parts.port or 443
+        await self.serve_port(parts.hostname or "", parts.port or 443)
+
+    async def serve_port(self, host: str, port: int) -> None:
+        """Proxy connections of pods to this port of the gateway, to a server of this machine, until cancelled."""
 
         async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await proxy_connection(reader, writer, parts.hostname or "", port)
+            await proxy_connection(reader, writer, host, port)
 
         listener = self._bridge.tcp_socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

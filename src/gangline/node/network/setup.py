@@ -13,6 +13,7 @@ from gangline.kube.config.access import PlaneAccess
 from gangline.node.network.plugin import NetworkPlugin, NoPortAllocator, PortAllocator, SharedNetwork
 from gangline.node.network.pod_network import PodNetwork
 from gangline.node.network.service_ports import ServicePortAllocator
+from gangline.node.ports import LOOPBACK
 from gangline.node.settings import ISOLATED_NETWORK, NodeSettings
 from gangline.runtime.informer import Informer
 from gangline.runtime.manager import ControllerOptions, Manager
@@ -55,6 +56,8 @@ def set_up_network(
     )
     if access is not None:
         manager.add_runnable(partial(network.serve_api, access))
+    for port in settings.shared_ports:
+        manager.add_runnable(partial(network.serve_port, LOOPBACK, port))
     try:
         # Ports are the numbers of the spec: no other pod has the same address.
         yield NetworkSetup(NoPortAllocator(), network)

@@ -140,6 +140,7 @@ _STATUS_FIELDS: dict[tuple[type, str], str] = {
     (JobProgress, "step"): "The step that is done.",
     (JobProgress, "total"): "The step at which the training ends.",
     (JobProgress, "metrics"): "What else was reported: the loss, the accuracy.",
+    (JobProgress, "estimatedRemainingSeconds"): "How long the rest takes, in seconds, as reported or as computed.",
     (JobProgress, "replica"): "The type and index of the replica that reports.",
     (JobProgress, "updated"): "When this was last written.",
     (ReplicaStatus, "active"): "Replicas that run.",

@@ -17,10 +17,10 @@ from gangline.cli.drill.run import server_for_job, victim_pods
 from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, container_attempt, end_text
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
 from gangline.cli.main import run
-from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
-from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
-from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
 from gangline.kube.config.access import PlaneAccess
+from gangline.summary.job_rows import PROGRESS_ANNOTATION
+from gangline.summary.objects import JOB_KINDS, ServerJob
+from gangline.summary.replicas import REPLICA_INDEX, REPLICA_TYPE
 
 HOLD = 5.0
 

@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from gangline.api.kubeflow.kinds import PYTORCHJOB, TFJOB, ElasticPolicy, PyTorchJob
+from gangline.api.kubeflow.training import JobProgress
 from gangline.cli.follow.job_view import MAX_CURVE_POINTS, TAIL_LINES, JobView
 from gangline.cli.follow.screen import PlainScreen, RepeatCollapser, choose_screen
 from gangline.cli.follow.view import job_lines, replica_line
 from gangline.cli.output.curve import Point
-from gangline.cli.output.log_lines import printable_text
 from gangline.cli.output.text import Span, plain_text
 from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.progress.line import Progress
+from gangline.summary.log_lines import printable_text
 from gangline.testing.builders import make_job, make_member
 from gangline.testing.clock import FakeClock
 
@@ -118,19 +119,19 @@ def test_failed_replicas_have_their_exit_codes() -> None:
 
 def test_the_curve_is_that_of_the_loss_or_else_of_the_first_metric() -> None:
     view = JobView()
-    view.add_progress("worker-0", Progress(1, 9))
-    view.add_progress("worker-0", Progress(2, 9, {"accuracy": 0.5, "loss": 3.0}))
-    view.add_progress("worker-1", Progress(2, 9, {"accuracy": 0.6}))
+    view.add_progress("worker-0", Progress(1, 9), 0.0)
+    view.add_progress("worker-0", Progress(2, 9, {"accuracy": 0.5, "loss": 3.0}), 1.0)
+    view.add_progress("worker-1", Progress(2, 9, {"accuracy": 0.6}), 2.0)
     assert (view.metric, view.curves) == ("loss", {"worker-0": [Point(2, 3.0)]})
     other = JobView()
-    other.add_progress("worker-0", Progress(1, 9, {"reward": 7.0}))
+    other.add_progress("worker-0", Progress(1, 9, {"reward": 7.0}), 0.0)
     assert (other.metric, other.curves) == ("reward", {"worker-0": [Point(1, 7.0)]})
 
 
 def test_a_long_curve_keeps_its_ends_and_stays_small() -> None:
     view = JobView()
     for step in range(3 * MAX_CURVE_POINTS):
-        view.add_progress("worker-0", Progress(step, None, {"loss": 1.0}))
+        view.add_progress("worker-0", Progress(step, None, {"loss": 1.0}), float(step))
     points = view.curves["worker-0"]
     assert len(points) <= MAX_CURVE_POINTS
     assert (points[0].step, points[-1].step) == (0, 3 * MAX_CURVE_POINTS - 1)
@@ -218,3 +219,20 @@ def test_a_terminal_that_cannot_draw_gets_plain_lines(monkeypatch: pytest.Monkey
 )
 def test_colours_are_the_only_escape_sequences_that_are_kept(line: str, coloured: bool, shown: str) -> None:
     assert printable_text(line, coloured=coloured) == shown
+
+
+def test_the_estimate_of_the_operator_is_shown_where_the_program_makes_none() -> None:
+    view = JobView()
+    job = make_job(TFJOB, "linear", worker=2)
+    progress = JobProgress(step=5, total=10, estimated_remaining_seconds=90, replica="worker-0")
+    view.job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, progress=progress))
+    view.add_progress("worker-0", Progress(6, 10), 0.0)
+    view.add_progress("worker-1", Progress(6, 10), 0.0)
+
+    def remaining() -> list[float | None]:
+        frame = view.frame(TFJOB, "linear", 0)
+        return [replica.progress.remaining_seconds for replica in frame.replicas if replica.progress is not None]
+
+    assert remaining() == [90, None]
+    view.add_progress("worker-0", Progress(7, 10, {}, 30), 1.0)
+    assert remaining() == [30, None]

@@ -41,3 +41,8 @@ def test_it_is_over_with_the_next_sign() -> None:
     assert is_lifeless(signs, 100.0, WATCH)
     assert not is_lifeless(signs.with_sign(100.0), 100.0, WATCH)
     assert not is_lifeless(signs.with_line(100.0), 100.0, WATCH)
+
+
+def test_the_lines_about_a_hang_change_once_a_second() -> None:
+    signs, watch = LifeSigns().with_line(10.0), HangWatch(2.0, "gangline why x")
+    assert hang_lines(signs, 13.1, watch) == hang_lines(signs, 13.9, watch) != hang_lines(signs, 14.0, watch)

@@ -10,11 +10,11 @@ from aiohttp import web
 from gangline.api.core import Pod
 from gangline.base.clock import SystemClock
 from gangline.cli.follow.log_sources import LogPosition, ResumeFilter, ServerLogSource
-from gangline.cli.output.log_lines import TimedLine
 from gangline.jobs.pods.replicas import training_container_name
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport
+from gangline.summary.log_lines import TimedLine
 from support.servers.http import http_server
 
 

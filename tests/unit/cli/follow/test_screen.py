@@ -2,10 +2,13 @@
 
 import io
 
-from gangline.cli.follow.screen import PlainScreen, SplitScreen
-from gangline.cli.follow.view import JobFrame
+import pytest
+
+from gangline.cli.follow.screen import LiveScreen, PlainScreen, SplitScreen
+from gangline.cli.follow.view import JobFrame, ReplicaState
 from gangline.progress.line import Progress
 from gangline.testing.clock import FakeClock
+from gangline.timeline.model import ReplicaRow, StateSpan, TeamTimeline
 
 
 class Seen(PlainScreen):
@@ -51,3 +54,44 @@ def test_a_change_of_one_job_redraws_all() -> None:
     second.draw(JobFrame("TFJob", "b", "Running"))
     first.draw(JobFrame("TFJob", "a", "Failed"))
     assert screen.drawn == [["a Running"], ["a Running", "b Running"], ["a Failed", "b Running"]]
+
+
+class TerminalStream(io.StringIO):
+    """A terminal of the usual size."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_block_that_has_not_changed_is_not_written_again() -> None:
+    stream = TerminalStream()
+    with LiveScreen(stream) as screen:
+        screen.draw(JobFrame("TFJob", "a", "Running", elapsed=1.1))
+        written = stream.getvalue()
+        screen.draw(JobFrame("TFJob", "a", "Running", elapsed=1.9))
+        assert stream.getvalue() == written
+        screen.draw(JobFrame("TFJob", "a", "Running", elapsed=2.1))
+        assert stream.getvalue() != written
+
+
+def test_the_timeline_is_drawn_where_there_is_room_and_the_last_one_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    rows = tuple(ReplicaRow(f"worker-{at}", "worker", at, (StateSpan("running", 0.0),)) for at in range(8))
+    timeline = TeamTimeline(0.0, 9.5, rows)
+    few = TeamTimeline(0.0, 9.5, rows[:3])
+    for frame, shown in (
+        (JobFrame("TFJob", "a", "Running", timeline=few), True),
+        (JobFrame("TFJob", "a", "Running", replicas_of(8), timeline=timeline), False),
+        (JobFrame("TFJob", "a", "Succeeded", replicas_of(8), timeline=timeline), True),
+    ):
+        stream = TerminalStream()
+        with LiveScreen(stream) as screen:
+            screen.draw(frame)
+        assert ("▆▆▆" in stream.getvalue()) is shown
+
+
+def replicas_of(count: int) -> tuple[ReplicaState, ...]:
+    return tuple(ReplicaState(f"worker-{at}") for at in range(count))

@@ -1,5 +1,6 @@
 """From frames to lines: how a running job is drawn."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -195,6 +196,23 @@ def test_durations_are_short() -> None:
 def test_progress_as_plain_text() -> None:
     assert plain_progress(Progress(240, 400, {"loss": 0.113})) == "step 240/400  60 %  loss 0.113"
     assert plain_progress(Progress(7, None, {"reward": 3})) == "step 7  reward 3"
+    assert plain_progress(Progress(240, 400, {"loss": 0.1}, 130)) == "step 240/400  60 %  2m10s left  loss 0.1"
+    assert plain_progress(Progress(400, 400, {}, 0)) == "step 400/400  100 %"
+
+
+def test_the_time_that_is_left_stands_beside_the_bar() -> None:
+    replica = ReplicaState("worker-0", worker(0), progress=Progress(240, 400, {"loss": 0.113}, 130))
+    assert re.search(r"━ +60 %  2m10s left +loss 0\.113$", plain_text(replica_line(replica)))
+
+
+def test_of_many_metrics_those_are_shown_for_which_there_is_room() -> None:
+    metrics = {"loss": 0.5, "grad_norm": 1.5, "learning_rate": 2e-05, "epoch": 0.5, "train_runtime": 12.5}
+    replica = ReplicaState("worker-0", worker(0), progress=Progress(240, 400, metrics))
+    wide, narrow = plain_text(replica_line(replica, width=200)), plain_text(replica_line(replica, width=100))
+    assert "train_runtime 12.5" in wide
+    assert "loss 0.5" in narrow
+    assert "train_runtime" not in narrow
+    assert len(narrow) <= 100
 
 
 def test_on_a_narrow_terminal_the_metric_has_the_room_of_restarts_that_did_not_happen() -> None:

@@ -15,12 +15,12 @@ from gangline.cli.get import watch
 from gangline.cli.get.query import ObjectQuery
 from gangline.cli.get.view import GetFlags, KindGroup
 from gangline.cli.get.watch import watch_groups
-from gangline.cli.resources.lookup import JOB_KINDS, PODS
 from gangline.cli.resources.watch import Reconnects
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import KubeError, Unreachable
 from gangline.kube.pages import Page
 from gangline.kube.transport.api import Request
+from gangline.summary.objects import JOB_KINDS, PODS
 from gangline.testing.clock import FakeClock
 
 TARGET = ServerTarget(Connection(server="http://server"), "team")

@@ -9,11 +9,11 @@ from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.cli.connect.server import ServerTarget
 from gangline.cli.jobs.delete import DeleteFlags, delete_targets
-from gangline.cli.resources.lookup import JOB_KINDS
 from gangline.kube.config.connection import Connection
 from gangline.kube.errors import NotFound
 from gangline.kube.options import DeletionPropagation
 from gangline.operator.definitions import create_crds
+from gangline.summary.objects import JOB_KINDS
 from gangline.testing.cluster import local_cluster
 
 TFJOB = next(kind for kind in JOB_KINDS if kind.kind == "TFJob")

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gangline.cli.jobs.describe import describe_page
-from gangline.cli.output.event_rows import event_row, is_about, sorted_events
-from gangline.cli.output.job_rows import PROGRESS_ANNOTATION
-from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
-from gangline.cli.resources.replicas import REPLICA_INDEX, REPLICA_TYPE
+from gangline.summary.event_rows import event_row, is_about, sorted_events
+from gangline.summary.job_rows import PROGRESS_ANNOTATION
+from gangline.summary.objects import JOB_KINDS, ServerJob
+from gangline.summary.replicas import REPLICA_INDEX, REPLICA_TYPE
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 BODY: dict[str, Any] = {

@@ -4,8 +4,8 @@ import pytest
 
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
-from gangline.cli.jobs.scale import replica_type
 from gangline.cli.main import run
+from gangline.summary.actions import replica_type
 
 
 @pytest.mark.parametrize(

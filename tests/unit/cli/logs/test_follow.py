@@ -10,10 +10,10 @@ from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
 from gangline.cli.logs.follow import LogFollower
 from gangline.cli.logs.print import LogOptions
-from gangline.cli.resources.lookup import JOB_KINDS, ServerJob
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.transport.http import HttpTransport
+from gangline.summary.objects import JOB_KINDS, ServerJob
 from support.servers.http import http_server
 
 SAME = "2026-01-02T03:04:05.000000000Z"

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.cli.logs.print import LogOptions, LogPrinter
-from gangline.cli.output.log_lines import TimedLine
+from gangline.summary.log_lines import TimedLine
 
 REPORT = '{"progress": {"step": 240, "total": 400, "loss": 0.1134}}'
 

@@ -1,6 +1,7 @@
 """Curves as text and as SVG."""
 
 import math
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from gangline.cli.output.curve import (
     LINE_COLOURS,
     MUTED_COLOUR,
+    AxisMark,
     Point,
     Stroke,
     change_text,
@@ -107,3 +109,19 @@ def test_ends_of_the_axis_are_rounded_to_what_can_be_seen() -> None:
     assert ">0<" in chart
     assert ">hours 11.9<" in chart
     assert 'paint-order="stroke">use<' in chart
+
+
+def test_a_chart_marks_failures_and_restarts_and_may_be_logarithmic() -> None:
+    points = [Point(step, 1000.0 / 10**step) for step in range(4)]
+    marks = [AxisMark(1, "failure", "worker-1: exit 137 <SIGKILL>"), AxisMark(2, "restart")]
+    root = ET.fromstring(curve_svg({"worker-0": points}, "loss", marks=marks, log=True))
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"1000", "31.6", "1"} <= set(texts)
+    upright = [path for path in root.iter(f"{SVG}path") if path.get("stroke-dasharray")]
+    assert [path.findtext(f"{SVG}title") for path in upright] == ["worker-1: exit 137 <SIGKILL>", "restart"]
+    # On a logarithmic axis a tenth is a step of constant height.
+    [curve] = [path.get("d") or "" for path in root.iter(f"{SVG}path") if path.get("fill") == "none"]
+    heights = [float(pair.split()[1]) for pair in curve.removeprefix("M").split("L")]
+    assert [after - before for before, after in pairwise(heights)] == pytest.approx(
+        [heights[1] - heights[0]] * 3, abs=0.2
+    )

@@ -20,7 +20,6 @@ from gangline.cli.plan.fit import (
     check_fit,
     fit_results,
     fit_text,
-    read_cluster,
     with_default_requests,
 )
 from gangline.cli.plan.objects import PlanTarget, planned_objects
@@ -247,7 +246,7 @@ async def test_without_access_to_nodes_only_that_error_is_reported(
 ) -> None:
     client: Any = Locked()
     with pytest.raises(Forbidden, match="not nodes"):
-        await read_cluster(client)
+        await check_fit(client, [])
     assert capsys.readouterr().err == ""
 
 

@@ -4,16 +4,9 @@ import pytest
 
 from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.base.errors import InputError
-from gangline.cli.resources.lookup import (
-    JOB_KINDS,
-    ResourceArg,
-    builtin_resource,
-    no_such_job,
-    parse_job_arg,
-    resource_args,
-    resource_name,
-)
-from gangline.cli.resources.replicas import (
+from gangline.cli.resources.lookup import ResourceArg, builtin_resource, no_such_job, parse_job_arg, resource_args
+from gangline.summary.objects import JOB_KINDS, resource_name
+from gangline.summary.replicas import (
     JOB_NAME,
     REPLICA_INDEX,
     REPLICA_TYPE,

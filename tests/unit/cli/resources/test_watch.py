@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gangline.api.meta import JSON, ListMeta, Selector
-from gangline.cli.resources.lookup import PODS
 from gangline.cli.resources.watch import MAX_RECONNECTS, Reconnects, WatchedObject, watch_objects
 from gangline.kube.errors import Gone, Status, StreamBroken, Unreachable
 from gangline.kube.pages import Page
 from gangline.kube.watch import ChangeType, ObjectChange
+from gangline.summary.objects import PODS
 
 WHERE = Selector("ns")
 

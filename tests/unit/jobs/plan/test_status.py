@@ -10,7 +10,7 @@ from gangline.api.core import Pod
 from gangline.api.kubeflow.kinds import PYTORCHJOB, TFJOB
 from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobProgress, JobStatus, ReplicaSpec
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.plan.status import training_progress
+from gangline.jobs.plan.status import final_progress, training_progress
 from gangline.jobs.pods.replicas import Gang
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import job_plan, with_status
@@ -115,3 +115,36 @@ def test_a_job_without_reports_has_nothing_more_in_its_status() -> None:
     pod = make_member("Master", of=PYTORCHJOB)
     status = job_plan(TORCH, make_job(PYTORCHJOB, master=1), pod).status
     assert b"progress" not in msgspec.json.encode(status)
+
+
+def test_the_time_that_is_left_is_estimated_from_the_steps() -> None:
+    def progress(step: int, before: JobProgress | None, seconds: int, **more: float) -> JobProgress:
+        gang = team(member("Worker", text=line(step, total=100, **more)), Worker=1)
+        found = training_progress(gang, before, NOW + timedelta(seconds=seconds))
+        assert found is not None
+        return found
+
+    first = progress(10, None, 0)
+    assert first.estimated_remaining_seconds is None
+    second = progress(20, first, 5)
+    assert second.estimated_remaining_seconds == 40
+    # The same report does not age: nothing is written for it.
+    assert progress(20, second, 10) == second
+    assert progress(100, second, 15).estimated_remaining_seconds == 0
+    # What a program says itself counts, and so does its change alone.
+    said = progress(20, second, 10, remaining_seconds=7.4)
+    assert (said.estimated_remaining_seconds, said.metrics) == (7, {})
+    assert progress(20, said, 15, remaining_seconds=6).estimated_remaining_seconds == 6
+
+
+def test_a_finished_job_has_its_last_report_and_no_time_left() -> None:
+    before = JobProgress(step=90, total=100, estimated_remaining_seconds=9, replica="worker-0", updated=NOW)
+    late = team(member("Worker", text=line(100, total=100, remaining_seconds=0)), Worker=1)
+    final = final_progress(late, before, LATER)
+    assert final == JobProgress(step=100, total=100, replica="worker-0", updated=LATER)
+    # Written once.
+    assert final_progress(late, final, LATER + timedelta(minutes=1)) == final
+    assert final_progress(team(Worker=1), before, LATER) == msgspec.structs.replace(
+        before, estimated_remaining_seconds=None
+    )
+    assert final_progress(team(Worker=1), None, LATER) is None

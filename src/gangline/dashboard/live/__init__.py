@@ -1,0 +1,1 @@
+"""What changes: the watches of one viewer, and the views that are made of them."""

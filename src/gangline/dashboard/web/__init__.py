@@ -1,0 +1,1 @@
+"""HTTP: who sends a request, whether it is served, and the endpoints."""

@@ -1,0 +1,175 @@
+"""The logs of a team, read with the viewer's rights; after deletion, the ends of logs that the history keeps."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from gangline.api.meta import JSON, Key
+from gangline.api.scheme import Resource
+from gangline.base.tasks import for_each
+from gangline.dashboard.live.past import Past
+from gangline.dashboard.live.viewer import Viewer
+from gangline.dashboard.rows.log_page import EVERYTHING, AttemptLine, LogPage, LogQuery, log_page, merged_attempts
+from gangline.dashboard.web.guard import Refused
+from gangline.dashboard.web.jobs import query_number
+from gangline.kube.errors import BadRequest, KubeError, NotFound, Status
+from gangline.kube.pods import PodSubresources
+from gangline.summary.log_lines import normalized_time, parse_line
+from gangline.summary.objects import ServerJob
+from gangline.summary.replicas import container_name, list_replicas, replica_name
+
+MAX_LOG_BYTES = 2 * 1024 * 1024
+"""The most that is read of one container's log for a page; the download has all of it."""
+MAX_TEAM_BYTES = 64 * 1024 * 1024
+AT_ONCE = 8
+MAX_LIMIT = 5000
+
+
+def log_query(request: web.Request) -> LogQuery:
+    """The query of a request. Raises `Refused`."""
+    query = request.query
+    return LogQuery(
+        replicas=tuple(filter(None, query.get("replica", "").split(","))),
+        start=_time(request, "from"),
+        end=_time(request, "to"),
+        search=query.get("search", ""),
+        fold=query.get("fold", "true") != "false",
+        limit=min(query_number(request, "limit", 500), MAX_LIMIT) or 1,
+        cursor=str(query_number(request, "cursor", 0)),
+        tail=query_number(request, "tail", 0) or None,
+    )
+
+
+def _time(request: web.Request, name: str) -> str:
+    text = request.query.get(name, "")
+    # A plus in a query is a space.
+    normalized = normalized_time(text.replace(" ", "+")) if text else ""
+    if text and not normalized:
+        raise Refused(400, f"{name}: {text[:40]!r} is no time; write 2026-01-02T15:04:05Z")
+    return normalized
+
+
+async def read_page(
+    viewer: Viewer, past: Past | None, kind: Resource[JSON], key: Key, query: LogQuery, uid: str = ""
+) -> LogPage:
+    """A page of the merged logs of a job's pods; of a job that is gone, the recorded ends of its logs."""
+    try:
+        lines, not_read = await read_lines(viewer, kind, key, query, uid)
+    except NotFound:
+        if past is None:
+            raise
+        lines, not_read = await recorded_lines(past, kind, key, uid)
+    return log_page(lines, query, not_read)
+
+
+async def recorded_lines(
+    past: Past, kind: Resource[JSON], key: Key, uid: str = ""
+) -> tuple[list[AttemptLine], list[str]]:
+    """The recorded ends of the logs of a job."""
+    sources: list[list[AttemptLine]] = []
+    for end in await past.log_ends(kind, key, uid):
+        replica = end.pod.removeprefix(f"{key.name}-")
+        stamp = normalized_time(datetime.fromtimestamp(end.at, UTC).isoformat())
+        parsed = [parse_line(replica, line.encode()) for line in end.text.splitlines()]
+        timed = [line if line.timestamp else line._replace(timestamp=stamp) for line in parsed]
+        sources.append([AttemptLine(line, end.attempt) for line in timed])
+    note = "only the ends of logs are kept after a job is deleted"
+    return list(merged_attempts(sources)), [note] if sources else ["no logs were recorded"]
+
+
+async def read_lines(
+    viewer: Viewer, kind: Resource[JSON], key: Key, query: LogQuery = EVERYTHING, uid: str = ""
+) -> tuple[list[AttemptLine], list[str]]:
+    """The lines of all replicas that a query may match, merged by time, and what could not be read. Raises `NotFound`."""
+    job = ServerJob(kind, await viewer.client.get(kind, key))
+    if uid and job.body["metadata"].get("uid") != uid:
+        raise NotFound(Status(code=404, message=f"{job.display_name}: there is another job of that name now"))
+    pods = await list_replicas(viewer.client, job)
+    sources: list[list[AttemptLine]] = []
+    not_read: list[str] = []
+    budget = min(max(MAX_TEAM_BYTES // max(len(pods), 1), 64 * 1024), MAX_LOG_BYTES)
+
+    async def read(pod: JSON) -> None:
+        replica = replica_name(job, pod)
+        if not query.has_replica(replica):
+            return
+        for attempt, previous in _attempts(pod):
+            lines, problem = await _read_log(viewer, pod, replica, (attempt, previous), budget, query)
+            sources.append(lines)
+            if problem:
+                not_read.append(problem)
+
+    await for_each(pods, read, at_once=AT_ONCE)
+    return list(merged_attempts(sources)), sorted(not_read)
+
+
+def _attempts(pod: JSON) -> list[tuple[int, bool]]:
+    """The runs of a pod's container whose logs are kept: the one before, and the last; with their numbers."""
+    name = container_name(pod)
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    restarts = next((item.get("restartCount") or 0 for item in statuses if item.get("name") == name), 0)
+    return [*([(restarts - 1, True)] if restarts else []), (restarts, False)]
+
+
+async def _read_log(
+    viewer: Viewer, pod: JSON, replica: str, run: tuple[int, bool], most: int, query: LogQuery
+) -> tuple[list[AttemptLine], str]:
+    metadata, (attempt, previous) = pod["metadata"], run
+    stream = PodSubresources(viewer.client).logs(
+        Key(metadata["namespace"], metadata["name"]),
+        container=container_name(pod),
+        previous=previous,
+        timestamps=True,
+        tail=query.tail,
+        since=datetime.fromisoformat(f"{query.start[:26]}+00:00") if query.start else None,
+        limit_bytes=most,
+    )
+    lines: list[AttemptLine] = []
+    size = 0
+    try:
+        async with aclosing(stream):
+            async for raw in stream:
+                size += len(raw) + 1
+                lines.append(AttemptLine(parse_line(replica, raw), attempt))
+    except (BadRequest, NotFound):
+        return lines, ""  # It has not started, or its log is gone.
+    except KubeError as error:
+        return lines, f"{replica}: {' '.join(str(error).split())}"
+    if size >= most - 1024:
+        return lines, f"{replica}: only the first {most // 1024} KiB of its log are shown; download it for all"
+    return lines, ""
+
+
+async def download(
+    viewer: Viewer, past: Past | None, kind: Resource[JSON], key: Key, uid: str = ""
+) -> AsyncIterator[bytes]:
+    """All logs of a job, pod after pod, each line with its replica and time; unfolded."""
+    try:
+        job = ServerJob(kind, await viewer.client.get(kind, key))
+        if uid and job.body["metadata"].get("uid") != uid:
+            raise NotFound(Status(code=404, message=f"{job.display_name}: there is another job of that name now"))
+    except NotFound:
+        if past is None:
+            raise
+        for item in (await recorded_lines(past, kind, key, uid))[0]:
+            yield f"{item.line.replica}#{item.attempt}| {item.line.timestamp} {item.line.text}\n".encode()
+        return
+    for pod in await list_replicas(viewer.client, job):
+        replica, metadata = replica_name(job, pod), pod["metadata"]
+        for attempt, previous in _attempts(pod):
+            stream = PodSubresources(viewer.client).logs(
+                Key(metadata["namespace"], metadata["name"]),
+                container=container_name(pod),
+                previous=previous,
+                timestamps=True,
+            )
+            try:
+                async with aclosing(stream):
+                    async for raw in stream:
+                        yield f"{replica}#{attempt}| ".encode() + raw + b"\n"
+            except (BadRequest, NotFound):
+                continue
+            except KubeError as error:
+                yield f"{replica}#{attempt}| not read: {' '.join(str(error).split())}\n".encode()

@@ -1,0 +1,1 @@
+"""How a notification leaves the process: an HTTP request, or a command on this machine."""

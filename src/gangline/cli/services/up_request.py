@@ -40,8 +40,8 @@ class UpRequest(NamedTuple):
         """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
         self._node_settings()
         self.access.check()
-        notification_settings(self.notify)
         self.history.mirror(Path())
+        notification_settings(self.notify)
 
     def as_arguments(self) -> list[str]:
         """The arguments that give another process the same options."""

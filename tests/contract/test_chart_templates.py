@@ -14,7 +14,7 @@ from gangline.base.errors import InputError
 from gangline.install.objects import install_crds, install_objects
 from gangline.install.value_fields import ValueField, merged_values, value_fields
 from gangline.install.values import Release
-from support.cluster.helm import CHART, Helm, by_identity
+from support.cluster.helm import CHART, Helm, by_identity, documents
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -156,9 +156,11 @@ BY_PATH: dict[str, st.SearchStrategy[Any]] = {
     "mpiLauncherServiceAccount": st.one_of(st.just(""), NAMES),
     "metrics.secure.certSecret": st.one_of(st.just(""), NAMES),
     "scheduler.serviceAccount.name": st.one_of(st.just(""), NAMES),
+    "leaderElection.leaseName": st.one_of(st.just(""), NAMES),
+    "kinds": st.lists(st.sampled_from(["TFJob", "MPIJob"]), max_size=2),
     "watchNamespaces": st.lists(NAMES, max_size=2, unique=True),
 }
-TEXT_LISTS = ("kinds", "image.pullSecrets", "extraArgs", "scheduler.extraArgs")
+TEXT_LISTS = ("image.pullSecrets", "extraArgs", "scheduler.extraArgs")
 FREE_MAPS = ("affinity", "resources", "podSecurityContext", "securityContext")
 
 
@@ -214,3 +216,16 @@ def outcome(make: Callable[[], list[JSON]]) -> JSON | str:
         return by_identity(make())
     except InputError as error:
         return str(error)
+
+
+def test_the_test_pod_can_be_pulled_and_placed_as_the_operator_is(helm: Helm) -> None:
+    values = {
+        "image": {"pullSecrets": ["registry"]},
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "pool", "operator": "Exists"}],
+    }
+    printed = helm("template", "gangline", CHART, "--show-only", "templates/tests/metrics.yaml", values=values)
+    spec = documents(printed)[0]["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["nodeSelector"] == values["nodeSelector"]
+    assert spec["tolerations"] == values["tolerations"]

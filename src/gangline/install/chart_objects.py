@@ -2,7 +2,7 @@
 
 from gangline.install.naming import NAMESPACE, OPERATOR, full_name, labels
 from gangline.install.nodes import Both, Node, Not, Text, Value, When
-from gangline.install.workloads import IMAGE, METRICS_PORT
+from gangline.install.workloads import IMAGE, METRICS_PORT, PULL_SECRETS
 
 # Reads the metrics as Prometheus would: by the Service's name, from another pod. The operator may still be starting.
 _PROGRAM = """
@@ -37,7 +37,10 @@ CHART_TESTS: tuple[Node, ...] = (
             "spec": {
                 "restartPolicy": "Never",
                 "automountServiceAccountToken": False,
+                "imagePullSecrets": PULL_SECRETS,
                 "securityContext": Value("podSecurityContext"),
+                "nodeSelector": When(Value("nodeSelector"), Value("nodeSelector")),
+                "tolerations": When(Value("tolerations"), Value("tolerations")),
                 "containers": [
                     {
                         "name": "test",

@@ -27,12 +27,14 @@ _TYPES: Mapping[type[inspect.Type], ValueType] = {
 
 
 class ValueField(NamedTuple):
-    """One value, or a block of values."""
+    """One value, or a block of values. `choices`: all that it, or an item of it, can be; empty if that is not limited."""
 
     path: str
     type: ValueType
     default: Any
     description: str
+    choices: tuple[str, ...] = ()
+    has_text_items: bool = False
 
 
 @cache
@@ -83,6 +85,17 @@ def _fields(struct: inspect.Type, defaults: JSON, prefix: str) -> Iterator[Value
         while isinstance(kind, inspect.Metadata):
             description = description or (kind.extra_json_schema or {}).get("description", "")
             kind = kind.type
-        yield ValueField(path, _TYPES[type(kind)], default, description)
+        yield ValueField(path, _TYPES[type(kind)], default, description, _choices(kind), _has_text_items(kind))
         if isinstance(kind, inspect.StructType):
             yield from _fields(kind, default, f"{path}.")
+
+
+def _choices(kind: inspect.Type) -> tuple[str, ...]:
+    if isinstance(kind, inspect.VarTupleType):
+        return _choices(kind.item_type)
+    return tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else ()
+
+
+def _has_text_items(kind: inspect.Type) -> bool:
+    """Whether it is a mapping from names to texts, such as labels."""
+    return isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StrType)

@@ -11,11 +11,28 @@ import msgspec
 
 from gangline.api.meta import JSON
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=63)]
+_NAME = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"
+_NAMESPACE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_LEASE = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$"
+_DURATION = r"^([0-9]+(ms|s|m|h))*$"
+_DIGEST = r"^(sha256:[0-9a-f]{64})?$"
+PATTERN_TEXTS = {
+    _NAME: "lower-case letters, digits and dashes, as in team-a",
+    _NAMESPACE: "the name of a namespace: lower-case letters, digits and dashes, as in team-a",
+    _LEASE: "lower-case letters, digits, dashes and dots, as in gangline.example.com",
+    _DURATION: "a duration, as in 30s or 1m30s",
+    _DIGEST: "sha256: and 64 digits from 0 to f",
+}
+"""What each pattern of the values asks for, in words."""
+
+Name = Annotated[str, msgspec.Meta(pattern=_NAME, max_length=63)]
 """The name of an object; empty: the default."""
+NamespaceName = Annotated[str, msgspec.Meta(pattern=_NAMESPACE, max_length=63)]
+LeaseName = Annotated[str, msgspec.Meta(pattern=_LEASE, max_length=253)]
+KindName = Literal["TFJob", "PyTorchJob", "XGBoostJob", "MPIJob", "PaddleJob", "JAXJob"]
 Labels = dict[str, str]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Duration = Annotated[str, msgspec.Meta(pattern=r"^([0-9]+(ms|s|m|h))*$")]
+Duration = Annotated[str, msgspec.Meta(pattern=_DURATION)]
 
 
 class ValuesStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -66,7 +83,7 @@ class ImageValues(ValuesStruct, frozen=True, kw_only=True):
     tag: Annotated[str, _described("Tag of the image; empty: the version of this release.")] = ""
     digest: Annotated[
         str,
-        msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64})?$"),
+        msgspec.Meta(pattern=_DIGEST),
         _described("Digest of the image, as in sha256:...; it wins over the tag."),
     ] = ""
     pull_policy: Annotated[Literal["Always", "IfNotPresent", "Never"], _described("When a node pulls the image.")] = (
@@ -91,7 +108,7 @@ class LeaderElectionValues(ValuesStruct, frozen=True, kw_only=True):
         _described("Elect one replica that acts. Needed for more than one replica, and while one replaces another."),
     ] = True
     lease_name: Annotated[
-        str,
+        LeaseName,
         _described(
             "Lease of the operator; empty: that of the Kubeflow training operator, so that only one of both acts."
         ),
@@ -357,7 +374,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     extra_objects: Annotated[tuple[JSON, ...], _described("More objects to install, as they are.")] = ()
 
     watch_namespaces: Annotated[
-        tuple[Name, ...],
+        tuple[NamespaceName, ...],
         _described(
             "Namespaces whose jobs are served, with a Role in each and no cluster role; they must exist. The scheduler, if it "
             "is enabled, still reads nodes and pods of the whole cluster. Empty: all."
@@ -371,7 +388,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         ),
     ] = ""
     kinds: Annotated[
-        tuple[str, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all of kubeflow.org/v1.")
+        tuple[KindName, ...], _described("Kinds of jobs to serve, as in TFJob; empty: all of kubeflow.org/v1.")
     ] = ()
     mpi_v2beta1: Annotated[
         bool,

@@ -68,6 +68,7 @@ IMAGE = Named(
     ),
 )
 
+PULL_SECRETS: Node = When(Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))])
 _LEASE_NAMESPACE = Text(("--leader-election-namespace=", ReleaseField("namespace")))
 _COMMON_ARGS: tuple[Node, ...] = (
     "--log-format=json",
@@ -227,9 +228,7 @@ def _deployment(component: str, args: tuple[Node, ...], role_labels: Mapping[str
                 },
                 "spec": {
                     "serviceAccountName": account_name(component),
-                    "imagePullSecrets": When(
-                        Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))]
-                    ),
+                    "imagePullSecrets": PULL_SECRETS,
                     "priorityClassName": _optional(_path(component, "priorityClassName")),
                     "terminationGracePeriodSeconds": Note("More than --grace, which is 10.", 30),
                     "securityContext": Value("podSecurityContext"),

@@ -32,7 +32,7 @@ from gangline.cli.handover.record import (
 )
 from gangline.cli.handover.rehearsal import Rehearsal, rehearse
 from gangline.cli.install.cluster_objects import ClusterObjects
-from gangline.cli.install.flag_values import merged
+from gangline.cli.install.flag_values import merged, missing_values
 from gangline.cli.install.install import Installer, InstallMode, effective_request, print_verdict
 from gangline.cli.install.plan import ChangeAction
 from gangline.cli.install.record import InstallationRecord, ObjectRef, object_ref
@@ -40,12 +40,11 @@ from gangline.cli.install.request import (
     InstallObjects,
     InstallRequest,
     install_values,
-    objects_to_install,
     with_argument,
 )
 from gangline.cli.install.screen import InstallScreen
 from gangline.cli.install.uninstall import list_jobs
-from gangline.cli.resources.lookup import BUILTIN_RESOURCES
+from gangline.cli.resources.lookup import BUILTIN_RESOURCES, DEPLOYMENTS
 from gangline.cli.services.doctor import is_lease_held
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, NotFound
@@ -53,7 +52,6 @@ from gangline.operator.definitions import CRDS
 from gangline.operator.settings import KUBEFLOW_LEASE, OperatorSettings
 from gangline.summary.objects import JOB_KINDS
 
-DEPLOYMENTS = next(resource for resource, _ in BUILTIN_RESOURCES if resource.kind == "Deployment")
 WEBHOOKS: tuple[Resource[JSON], ...] = tuple(
     Resource("admissionregistration.k8s.io", "v1", kind, f"{kind.lower()}s", dict[str, Any], namespaced=False)
     for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
@@ -90,9 +88,7 @@ class Handover:
             )
         carried = await self._carried_values(kubeflow, request)
         request = installer.request = request._replace(values=merged(carried, request.values))
-        owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)
-        creates_namespace = owns_namespace or not await installer.namespace_exists()
-        wanted = objects_to_install(request, creates_namespace=creates_namespace)
+        wanted = await installer.wanted_objects(record)
         plan = await installer.plan(wanted, record)
         rehearsal = await rehearse(self._client, _operator_settings(wanted), self._clock)
         self._screen.say(*rehearsal_lines(kubeflow, carried, plan, rehearsal))
@@ -124,7 +120,7 @@ class Handover:
         carried = carried_values(kubeflow.deployments)
         if await self._has_mpi_jobs():
             carried = merged(carried, MPI_VALUES)
-        return {name: value for name, value in carried.items() if name not in request.values}
+        return missing_values(carried, request.values)
 
     async def _has_mpi_jobs(self) -> bool:
         resource = next(kind for kind in JOB_KINDS if kind.kind == "MPIJob")

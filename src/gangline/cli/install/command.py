@@ -10,7 +10,7 @@ from gangline.cli.exit_codes import SUCCEEDED
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.durations import duration_option
 from gangline.cli.flags.server_options import connection_options
-from gangline.cli.install.options import install_request, namespace_option, value_options, wait_options
+from gangline.cli.install.options import check_namespace, install_request, namespace_option, value_options, wait_options
 from gangline.cli.install.run import find_installation, run_on_cluster
 from gangline.kube.client import Client
 
@@ -23,9 +23,7 @@ from gangline.kube.client import Client
     "-o",
     "--output",
     "form",
-    type=click.Choice(["", "yaml"]),
-    default="",
-    metavar="[yaml]",
+    type=click.Choice(["yaml"]),
     help="yaml: print the objects and do nothing; needs no cluster.",
 )
 @wait_options
@@ -118,6 +116,7 @@ def uninstall(
     from gangline.cli.install.uninstall import uninstall as remove
     from gangline.kube.transport.blocking import BlockingClock
 
+    check_namespace(install_namespace or "")
     request = UninstallRequest(install_namespace or "", delete_crds, confirmed, dry_run, timeout)
 
     async def work(client: Client, target: ServerTarget) -> int:

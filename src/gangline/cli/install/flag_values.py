@@ -9,11 +9,12 @@ import yaml
 
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
+from gangline.install.value_fields import value_fields
 
 COMPONENTS = ("scheduler", "dashboard")
 """What `--with` can add."""
 _SCOPE_HELP = "write --scope cluster, or --scope namespace=team-a,team-b"
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_STEP = re.compile(r"((?:\\.|[^.\[\]\\])+)|\[(\d+)\]")
 _SECRET_NAME = re.compile(r"password|passwd|token|secret|credential|api_?key|private_?key", re.IGNORECASE)
 
 
@@ -71,17 +72,42 @@ def image_values(reference: str) -> JSON:
     return {"registry": registry, "repository": repository, "tag": tag, "digest": digest}
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> JSON:
-    """Values with others on top, as Helm merges them: mappings by key, null back to the default, all else replaced."""
+def merged(base: Mapping[str, Any], over: Mapping[str, Any], path: str = "") -> JSON:
+    """Values with others on top, as Helm merges them: mappings by key, all else replaced.
+
+    Null brings a value back to its default. Within a mapping such as podSecurityContext it stays, for it removes what the
+    default has there: `podSecurityContext.runAsUser=null`.
+    """
     result = dict(base)
     for name, value in over.items():
-        if value is None:
+        inner = f"{path}.{name}" if path else name
+        before = result.get(name)
+        if value is None and not _is_in_mapping(path):
             result.pop(name, None)
-        elif isinstance(value, Mapping) and isinstance(result.get(name), Mapping):
-            result[name] = merged(result[name], value)
+        elif isinstance(value, Mapping):
+            result[name] = merged(before if isinstance(before, Mapping) else {}, value, inner)
         else:
-            result[name] = merged({}, value) if isinstance(value, Mapping) else value
+            result[name] = value
     return result
+
+
+def _is_in_mapping(path: str) -> bool:
+    """Whether what is below this path is no value of its own, but an entry of one."""
+    fields = value_fields()
+    while path and path not in fields:
+        path = path.rpartition(".")[0]
+    return bool(path) and fields[path].type == "map"
+
+
+def missing_values(values: Mapping[str, Any], given: Mapping[str, Any]) -> JSON:
+    """Those of some values that are not given, block by block."""
+    inner = {
+        name: missing_values(value, given[name])
+        for name, value in values.items()
+        if isinstance(value, Mapping) and isinstance(given.get(name), Mapping)
+    }
+    missing = {name: value for name, value in values.items() if name not in given}
+    return missing | {name: value for name, value in inner.items() if value}
 
 
 def split_assignments(text: str) -> list[str]:
@@ -104,7 +130,8 @@ def split_assignments(text: str) -> list[str]:
 
 def _assigned(values: JSON, assignment: str) -> JSON:
     path, equals, text = assignment.partition("=")
-    steps: list[str | int] = [name or int(index) for name, index in _STEP.findall(path)]
+    # As in Helm, a backslash takes the next character as it is: nodeSelector.kubernetes\.io/os=linux.
+    steps: list[str | int] = [re.sub(r"\\(.)", r"\1", name) or int(index) for name, index in _STEP.findall(path)]
     if not equals or not steps or isinstance(steps[0], int):
         raise InputError(f'--set: "{assignment}" is no assignment; write NAME=VALUE, such as logLevel=debug')
     return merged(values, _nested(values, steps, _typed(text)))
@@ -117,15 +144,17 @@ def _nested(base: Any, steps: Sequence[str | int], value: Any) -> Any:
     if isinstance(first, int):
         items = list(base) if isinstance(base, list | tuple) else []
         items += [None] * (first + 1 - len(items))
-        items[first] = _nested(items[first], rest, value)
+        before, inner = items[first], _nested(items[first], rest, value)
+        both = isinstance(before, Mapping) and isinstance(inner, Mapping)
+        items[first] = merged(before, inner) if both else inner
         return items
-    inner = base.get(first) if isinstance(base, Mapping) else None
-    return {first: _nested(inner, rest, value)}
+    below = base.get(first) if isinstance(base, Mapping) else None
+    return {first: _nested(below, rest, value)}
 
 
 def _typed(text: str) -> Any:
     """A value as Helm reads it: `true`, `3`, `null`, `{a,b}` as a list; JSON for more; else text."""
-    if text.startswith("{") and text.endswith("}") and ":" not in text:
+    if text.startswith("{") and text.endswith("}") and not text[1:].lstrip().startswith('"'):
         return [_typed(part) for part in split_assignments(text[1:-1]) if part]
     if text in ("true", "false", "null") or re.fullmatch(r"-?(0|[1-9]\d*)", text) or text[:1] in ("{", "["):
         try:

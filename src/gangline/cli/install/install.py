@@ -5,7 +5,7 @@ from difflib import unified_diff
 from typing import NamedTuple
 
 from gangline import __version__
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError, InputError
 from gangline.base.invocation import with_own_command
@@ -21,6 +21,7 @@ from gangline.cli.install.plan import (
     comparable,
     helm_release,
     install_plan,
+    overlapping_operator,
 )
 from gangline.cli.install.record import (
     InstallationRecord,
@@ -40,6 +41,7 @@ from gangline.cli.install.request import (
 from gangline.cli.install.screen import InstallScreen
 from gangline.cli.install.waiting import Waiter
 from gangline.cli.output import formats, tables
+from gangline.cli.resources.lookup import DEPLOYMENTS
 from gangline.cli.services.check_result import RESULT_ERROR, results_text
 from gangline.cli.services.doctor import conclusion, run_checks
 from gangline.kube.client import Client
@@ -47,6 +49,9 @@ from gangline.kube.errors import Forbidden, NotFound
 from gangline.operator.conflicting_operators import OperatorIdentity, find_conflicts
 from gangline.operator.settings import KUBEFLOW_LEASE
 from gangline.summary.objects import NAMESPACES
+
+OPERATOR_SELECTOR = "app.kubernetes.io/part-of=gangline,app.kubernetes.io/component=operator"
+"""The Deployments of our operator, whichever tool installed them."""
 
 
 class OtherOperator(GanglineError):
@@ -71,13 +76,34 @@ class Installer:
             return True
         return True
 
-    async def check_other_operators(self) -> None:
+    async def wanted_objects(self, record: InstallationRecord | None) -> InstallObjects:
+        """The objects to install; with the namespace if it is ours, and extra objects in it unless they name another."""
+        owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)
+        creates_namespace = owns_namespace or not await self.namespace_exists()
+        wanted = objects_to_install(self.request, creates_namespace=creates_namespace)
+        return wanted._replace(objects=[await self._placed(body) for body in wanted.objects])
+
+    async def _placed(self, body: JSON) -> JSON:
+        ref = object_ref(body)
+        if ref.namespace or not (await self.objects.resource(ref)).namespaced:
+            return body
+        return {**body, "metadata": {**body["metadata"], "namespace": self.request.namespace}}
+
+    async def check_other_operators(self, wanted: InstallObjects) -> None:
         """Raise `OtherOperator` if one serves the same jobs."""
         from gangline.api.kubeflow.kinds import TRAINING_KINDS
 
         values = install_values(self.request.values)
         lease = Key(self.request.namespace, values.leader_election.lease_name or KUBEFLOW_LEASE)
         me = OperatorIdentity(Key(self.request.namespace, ""), "gangline-operator", lease)
+        own = [object_ref(body).key for body in wanted.deployments]
+        deployments = await self.objects.list_readable(DEPLOYMENTS, Selector(labels=OPERATOR_SELECTOR))
+        if other := overlapping_operator(deployments, values.watch_namespaces, own):
+            key, scope = other
+            raise OtherOperator(
+                f"another gangline serves these jobs: deployment {key} {scope}; upgrade that one (gangline upgrade, or helm"
+                f" upgrade), or remove it first: gangline uninstall --namespace {key.namespace}"
+            )
         for namespace in values.watch_namespaces or ("",):
             try:
                 conflicts = await find_conflicts(self.client, TRAINING_KINDS, namespace, me, self.clock.now())
@@ -169,10 +195,8 @@ async def install(
         await installer.wait_for_deletions()
     record = await installer.objects.read_record(request.namespace)
     request = installer.request = effective_request(request, record, mode)
-    owns_namespace = record is not None and any(ref.kind == "Namespace" for ref in record.objects)
-    creates_namespace = owns_namespace or not await installer.namespace_exists()
-    wanted = objects_to_install(request, creates_namespace=creates_namespace)
-    await installer.check_other_operators()
+    wanted = await installer.wanted_objects(record)
+    await installer.check_other_operators(wanted)
     plan = await installer.plan(wanted, record)
     if request.dry_run:
         print_plan(plan, with_diff=mode.is_upgrade)

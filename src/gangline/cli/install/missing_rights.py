@@ -6,7 +6,7 @@ import shlex
 from gangline.api.denied_access import DeniedAccess, denied_access
 from gangline.base.errors import GanglineError
 from gangline.cli.install.plan import CRD_KIND
-from gangline.cli.install.record import ObjectRef
+from gangline.cli.install.record import RECORD_NAME, ObjectRef
 
 MAX_RIGHTS = 3
 """The most rights that a message lists."""
@@ -43,6 +43,8 @@ def _remedy(ref: ObjectRef, denied: DeniedAccess) -> str:
             "an administrator of the cluster installs the definitions: gangline crds | kubectl apply --server-side -f -"
         )
     namespaced = "with rights in one namespace only, write: gangline install --scope namespace=NAMESPACE"
+    if ref.name == RECORD_NAME:
+        namespaced += ", and --namespace NAMESPACE to upgrade or remove what is installed there"
     if not denied.namespace or denied.namespace == "gangline":
         return f"an administrator of the cluster may; {namespaced}"
     return f"an administrator allows it: {_grant_command(denied.user, denied.namespace)}"

@@ -71,6 +71,7 @@ def install_request(params: dict[str, Any]) -> "InstallRequest":
         ValueFlags(files, params["assignments"], params["scope"], params["components"], params["image"])
     )
     install_values(values)
+    check_namespace(params["install_namespace"] or "")
     return InstallRequest(
         namespace=params["install_namespace"] or "",
         values=values,
@@ -79,6 +80,14 @@ def install_request(params: dict[str, Any]) -> "InstallRequest":
         timeout=params["timeout"],
         force=params["force"],
     )
+
+
+def check_namespace(name: str) -> None:
+    """Raise `InputError` if no namespace can have this name. An empty name is one that is not given."""
+    from gangline.schema.names import dns_label_errors
+
+    if name and dns_label_errors(name):
+        raise InputError(f'--namespace: "{name}" cannot be a namespace; write lower-case letters, digits and dashes')
 
 
 def _read_values(name: str) -> list[Any]:

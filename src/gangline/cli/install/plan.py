@@ -1,10 +1,10 @@
 """What an installation changes, as a pure function of the objects to install and those on the server."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gangline.api.meta import JSON
+from gangline.api.meta import JSON, Key
 from gangline.base.errors import GanglineError
 from gangline.cli.install.record import InstallationRecord, ObjectRef, object_ref, stale_objects
 
@@ -125,6 +125,29 @@ def _check_helm(item: ObservedObject) -> None:
         f"{object_ref(item.body).display_name} belongs to the Helm release {name} in namespace {namespace}: go on with"
         f" helm upgrade, or end it first (jobs and CRDs stay): helm uninstall {name} -n {namespace}"
     )
+
+
+def overlapping_operator(
+    deployments: Iterable[JSON], namespaces: Sequence[str], own: Collection[Key]
+) -> tuple[Key, str] | None:
+    """A gangline operator other than our own that serves some of these namespaces, none being all, and which it serves.
+
+    In its own namespaces an operator cannot see one that serves the whole cluster from elsewhere.
+    """
+    for body in deployments:
+        key = Key(body["metadata"]["namespace"], body["metadata"]["name"])
+        served = _served_namespaces(body)
+        shared = [name for name in namespaces if name in served] if namespaces and served else True
+        if key not in own and shared and body["spec"].get("replicas", 1):
+            return key, f"serves {', '.join(served)}" if served else "serves all namespaces"
+    return None
+
+
+def _served_namespaces(deployment: JSON) -> tuple[str, ...]:
+    """The namespaces that an operator serves; none: all."""
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0].get("args") or ()
+    flags = (argument.removeprefix("--namespace=") for argument in arguments if argument.startswith("--namespace="))
+    return tuple(name for flag in flags for name in flag.split(","))
 
 
 def field_managers(messages: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from gangline.base.errors import InputError
 from gangline.cli.install.cluster_objects import DEFAULT_NAMESPACE
 from gangline.cli.install.flag_values import merged, secret_problem
 from gangline.install.objects import install_crds, install_objects
-from gangline.install.values import InstallValues, Release
+from gangline.install.value_fields import value_fields
+from gangline.install.values import PATTERN_TEXTS, InstallValues, Release
 
 
 class InstallRequest(NamedTuple):
@@ -43,32 +44,69 @@ def install_values(values: Mapping[str, Any]) -> InstallValues:
     if problem:
         raise InputError(f"values: {problem}")
     defaults = msgspec.to_builtins(InstallValues())
-    complete = merged(defaults, _with_texts(values, defaults))
+    complete = _without_nulls(merged(defaults, _with_texts(values)))
     try:
-        return msgspec.convert(complete, InstallValues)
+        converted = msgspec.convert(complete, InstallValues)
     except msgspec.ValidationError as error:
         raise InputError(f"values: {_value_error(str(error))}") from error
+    _check_extra_objects(converted.extra_objects)
+    return converted
 
 
-def _with_texts(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> JSON:
-    """Values in which a number is a text where the default is one: `--set image.tag=4`."""
+def _without_nulls(values: Mapping[str, Any]) -> JSON:
+    """Values without those entries of mappings that are to be absent."""
+    return {
+        name: _without_nulls(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _with_texts(values: Mapping[str, Any], path: str = "") -> JSON:
+    """Values in which numbers are texts where texts are expected, and `true` in labels: `--set image.tag=4`."""
     result = dict(values)
     for name, value in values.items():
-        default = defaults.get(name)
-        if isinstance(default, str) and isinstance(value, int) and not isinstance(value, bool):
+        field = value_fields().get(f"{path}{name}")
+        if field is None:
+            continue
+        if field.type == "string" and isinstance(value, int) and not isinstance(value, bool):
             result[name] = str(value)
-        elif isinstance(value, Mapping) and isinstance(default, Mapping):
-            result[name] = _with_texts(value, default)
+        elif isinstance(value, Mapping) and field.type == "block":
+            result[name] = _with_texts(value, f"{path}{name}.")
+        elif isinstance(value, Mapping) and field.has_text_items:
+            result[name] = {
+                key: msgspec.json.encode(item).decode() if isinstance(item, bool | int) else item
+                for key, item in value.items()
+            }
     return result
 
 
+def _check_extra_objects(bodies: Sequence[JSON]) -> None:
+    for index, body in enumerate(bodies):
+        metadata = body.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        texts = {"apiVersion": body.get("apiVersion"), "kind": body.get("kind"), "metadata.name": name}
+        for field, text in texts.items():
+            if not isinstance(text, str) or not text:
+                raise InputError(f"values: extraObjects[{index}]: has no {field}; write a whole object")
+
+
 def _value_error(text: str) -> str:
-    """The message of msgspec with the path in front, as our other messages have it."""
+    """The message of msgspec with the path in front and what to write, as our other messages have it."""
     message, _, path = text.partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".")
-    if "unknown field" not in message:
-        return f"{path}: {message[:1].lower()}{message[1:]}" if path else message
-    name = message.split("`")[1]
+    if "unknown field" in message:
+        return _unknown_value_error(path, message.split("`")[1])
+    field = value_fields().get(path.partition("[")[0])
+    wanted = next((words for pattern, words in PATTERN_TEXTS.items() if repr(pattern) in message), "")
+    if field is not None and field.choices:
+        wanted = f"{', '.join(field.choices[:-1])} or {field.choices[-1]}"
+    hint = f"; write {wanted}" if wanted else ""
+    message = "is not allowed" if wanted else f"{message[:1].lower()}{message[1:]}"
+    return f"{path}: {message}{hint}" if path else message
+
+
+def _unknown_value_error(path: str, name: str) -> str:
     siblings: Any = msgspec.to_builtins(InstallValues())
     for step in filter(None, path.split(".")):
         siblings = siblings.get(step, {}) if isinstance(siblings, Mapping) else {}

@@ -24,6 +24,7 @@ JOBS_WORDS = ("jobs", "job")
 """The words for all six job kinds at once. Kubernetes' own jobs are `jobs.batch`."""
 
 
+DEPLOYMENTS = json_resource("apps", "v1", "Deployment", "deployments")
 BUILTIN_RESOURCES: tuple[tuple[Resource[JSON], tuple[str, ...]], ...] = (
     *((kind, ()) for kind in JOB_KINDS),
     (PODS, ("po",)),
@@ -37,7 +38,7 @@ BUILTIN_RESOURCES: tuple[tuple[Resource[JSON], tuple[str, ...]], ...] = (
     (json_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",)),
     (json_resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False), ("pv",)),
     (json_resource("coordination.k8s.io", "v1", "Lease", "leases"), ()),
-    (json_resource("apps", "v1", "Deployment", "deployments"), ("deploy",)),
+    (DEPLOYMENTS, ("deploy",)),
 )
 
 

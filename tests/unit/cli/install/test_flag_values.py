@@ -10,6 +10,7 @@ from gangline.cli.install.flag_values import (
     given_values,
     image_values,
     merged,
+    missing_values,
     scope_namespaces,
     secret_problem,
     split_assignments,
@@ -26,6 +27,15 @@ from gangline.cli.install.flag_values import (
         ("watchNamespaces={a,b}", {"watchNamespaces": ["a", "b"]}),
         ('nodeSelector={"disk": "ssd"}', {"nodeSelector": {"disk": "ssd"}}),
         ("tolerations[0].key=gpu", {"tolerations": [{"key": "gpu"}]}),
+        (
+            "tolerations[0].key=gpu,tolerations[0].operator=Exists",
+            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        ),
+        ("nodeSelector.kubernetes\\.io/os=linux", {"nodeSelector": {"kubernetes.io/os": "linux"}}),
+        (
+            "extraArgs={--metrics-bind-address=:9090,--qps=5}",
+            {"extraArgs": ["--metrics-bind-address=:9090", "--qps=5"]},
+        ),
         ("podAnnotations.note=a\\,b", {"podAnnotations": {"note": "a,b"}}),
         # As in Helm, a number with leading zeros is text.
         ("image.tag=007", {"image": {"tag": "007"}}),
@@ -40,6 +50,20 @@ def test_null_brings_the_default_back() -> None:
         files=[("values.yaml", {"logLevel": "debug", "image": {"tag": "1"}})], assignments=["logLevel=null"]
     )
     assert given_values(flags) == {"image": {"tag": "1"}}
+
+
+def test_null_in_a_mapping_is_kept_because_it_removes_what_the_default_has() -> None:
+    flags = ValueFlags(assignments=["podSecurityContext.runAsUser=null,resources.limits.memory=null"])
+    values = {"podSecurityContext": {"runAsUser": None}, "resources": {"limits": {"memory": None}}}
+    assert given_values(flags) == values
+    assert merged(values, {"podSecurityContext": None}) == {"resources": {"limits": {"memory": None}}}
+
+
+def test_values_that_are_missing() -> None:
+    carried = {"rbac": {"mpiJobs": True}, "kinds": ["TFJob"], "gangSchedulerName": "volcano"}
+    given = {"rbac": {"userRoles": False}, "gangSchedulerName": ""}
+    assert missing_values(carried, given) == {"rbac": {"mpiJobs": True}, "kinds": ["TFJob"]}
+    assert missing_values(carried, {"rbac": {"mpiJobs": False}, "kinds": []}) == {"gangSchedulerName": "volcano"}
 
 
 def test_later_flags_win_and_mappings_are_merged() -> None:

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from gangline.api.meta import JSON
+from gangline.api.meta import JSON, Key
 from gangline.cli.install.plan import (
     ChangeAction,
     InstallConflict,
     ObservedObject,
     field_managers,
     install_plan,
+    overlapping_operator,
     portable,
 )
 from gangline.cli.install.record import InstallationRecord, object_ref
@@ -76,3 +77,30 @@ def test_an_object_to_be_created_again_has_nothing_of_the_server() -> None:
 def test_managers_of_a_conflict() -> None:
     messages = ['conflict with "kubectl-edit" using apps/v1', 'conflict with "kubectl-edit"', "conflict"]
     assert field_managers(messages) == ("kubectl-edit",)
+
+
+# Another gangline
+
+
+def deployed(namespace: str, *args: str, replicas: int = 2) -> JSON:
+    return {
+        "metadata": {"namespace": namespace, "name": "gangline-operator"},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [{"args": list(args)}]}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("deployment", "namespaces", "says"),
+    [
+        (deployed("gangline"), ["team-a"], "serves all namespaces"),
+        (deployed("gangline"), [], "serves all namespaces"),
+        (deployed("ml", "--namespace=team-b,team-a"), ["team-a"], "serves team-b, team-a"),
+        (deployed("ml", "--namespace=team-b"), [], "serves team-b"),
+        (deployed("ml", "--namespace=team-b"), ["team-a"], None),
+        (deployed("gangline", replicas=0), ["team-a"], None),
+        (deployed("team-a"), ["team-a"], None),
+    ],
+)
+def test_an_operator_that_serves_the_same_namespaces(deployment: JSON, namespaces: list[str], says: str | None) -> None:
+    other = overlapping_operator([deployment], namespaces, [Key("team-a", "gangline-operator")])
+    assert other == (says and (Key(deployment["metadata"]["namespace"], "gangline-operator"), says))

@@ -40,12 +40,44 @@ def test_a_value_is_merged_with_the_defaults_of_its_block() -> None:
 
 def test_a_number_is_a_text_where_a_text_is_expected() -> None:
     assert install_values({"image": {"tag": 4}}).image.tag == "4"
+    labels = {"disk": "ssd", "gpu": True, "rank": 1}
+    assert install_values({"nodeSelector": labels}).node_selector == {"disk": "ssd", "gpu": "true", "rank": "1"}
+
+
+def test_null_removes_an_entry_of_a_default() -> None:
+    """On OpenShift, for example, the cluster chooses the user."""
+    values = install_values({"podSecurityContext": {"runAsUser": None}, "resources": {"limits": None}})
+    assert "runAsUser" not in values.pod_security_context
+    assert values.pod_security_context["runAsNonRoot"] is True
+    assert set(values.resources) == {"requests"}
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"logLevel": "loud"}, "values: logLevel: invalid enum value 'loud'"),
+        ({"logLevel": "loud"}, "values: logLevel: is not allowed; write debug, error, info or warn"),
+        (
+            {"kinds": ["TFJobs"]},
+            "values: kinds[0]: is not allowed; write JAXJob, MPIJob, PaddleJob, PyTorchJob, TFJob or XGBoostJob",
+        ),
+        (
+            {"watchNamespaces": ["a", ""]},
+            "values: watchNamespaces[1]: is not allowed; write the name of a namespace: lower-case letters, digits and"
+            " dashes, as in team-a",
+        ),
+        (
+            {"image": {"digest": "sha256:12"}},
+            "values: image.digest: is not allowed; write sha256: and 64 digits from 0 to f",
+        ),
+        (
+            {"leaderElection": {"leaseName": "My Lease"}},
+            "values: leaderElection.leaseName: is not allowed; write lower-case letters, digits, dashes and dots, as in"
+            " gangline.example.com",
+        ),
+        (
+            {"extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap"}]},
+            "values: extraObjects[0]: has no metadata.name; write a whole object",
+        ),
         ({"replicaCnt": 1}, "values: replicaCnt: there is no such value; did you mean replicaCount?"),
         ({"image": {"tga": "1"}}, "values: image.tga: there is no such value; did you mean tag?"),
         ({"replicaCount": "two"}, "values: replicaCount: expected `int`, got `str`"),

@@ -72,23 +72,30 @@ def image_values(reference: str) -> JSON:
     return {"registry": registry, "repository": repository, "tag": tag, "digest": digest}
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any], path: str = "") -> JSON:
-    """Values with others on top, as Helm merges them: mappings by key, all else replaced.
-
-    Null brings a value back to its default. Within a mapping such as podSecurityContext it stays, for it removes what the
-    default has there: `podSecurityContext.runAsUser=null`.
-    """
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> JSON:
+    """Values with others on top, as Helm merges them: mappings by key, all else replaced, by null too."""
     result = dict(base)
     for name, value in over.items():
-        inner = f"{path}.{name}" if path else name
         before = result.get(name)
-        if value is None and not _is_in_mapping(path):
-            result.pop(name, None)
-        elif isinstance(value, Mapping):
-            result[name] = merged(before if isinstance(before, Mapping) else {}, value, inner)
+        if isinstance(value, Mapping):
+            result[name] = merged(before if isinstance(before, Mapping) else {}, value)
         else:
             result[name] = value
     return result
+
+
+def settled(values: Mapping[str, Any], path: str = "") -> JSON:
+    """Values without those that are null, which are at their default.
+
+    Within a mapping such as podSecurityContext null stays, for it removes what the default has there:
+    `podSecurityContext.runAsUser=null`.
+    """
+    keeps_nulls = _is_in_mapping(path)
+    return {
+        name: settled(value, f"{path}.{name}" if path else name) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None or keeps_nulls
+    }
 
 
 def _is_in_mapping(path: str) -> bool:

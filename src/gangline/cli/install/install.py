@@ -12,7 +12,7 @@ from gangline.base.invocation import with_own_command
 from gangline.cli.connect.server import ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.install.cluster_objects import ClusterObjects
-from gangline.cli.install.flag_values import merged, values_text
+from gangline.cli.install.flag_values import merged, settled, values_text
 from gangline.cli.install.plan import (
     CRD_KIND,
     ChangeAction,
@@ -221,13 +221,13 @@ def effective_request(request: InstallRequest, record: InstallationRecord | None
                 f"nothing is installed in namespace {request.namespace}; write gangline install, or name the namespace"
                 " with --namespace"
             )
-        return request
+        return request._replace(values=settled(request.values))
     problem = version_problem(record.version, __version__)
     if problem:
         raise InputError(problem)
     if mode.is_upgrade:
         values = request.values if mode.resets_values else merged(record.values, request.values)
-        return request._replace(values=values)
+        return request._replace(values=settled(values))
     if record.version != __version__:
         raise InputError(
             f"gangline {record.version} is installed in namespace {request.namespace}; to make it {__version__}:"

@@ -10,14 +10,17 @@ import msgspec
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.install.cluster_objects import DEFAULT_NAMESPACE
-from gangline.cli.install.flag_values import merged, secret_problem
+from gangline.cli.install.flag_values import merged, secret_problem, settled
 from gangline.install.objects import install_crds, install_objects
 from gangline.install.value_fields import value_fields
 from gangline.install.values import PATTERN_TEXTS, InstallValues, Release
 
 
 class InstallRequest(NamedTuple):
-    """What to install, where, and how. `values` are those that differ from the defaults, by the names of the chart."""
+    """What to install, where, and how.
+
+    `values` are those that differ from the defaults, by the names of the chart; null: back to the default.
+    """
 
     namespace: str
     values: JSON
@@ -44,7 +47,7 @@ def install_values(values: Mapping[str, Any]) -> InstallValues:
     if problem:
         raise InputError(f"values: {problem}")
     defaults = msgspec.to_builtins(InstallValues())
-    complete = _without_nulls(merged(defaults, _with_texts(values)))
+    complete = _without_nulls(merged(defaults, _with_texts(settled(values))))
     try:
         converted = msgspec.convert(complete, InstallValues)
     except msgspec.ValidationError as error:

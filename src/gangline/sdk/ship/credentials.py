@@ -131,8 +131,19 @@ def _is_kubeconfig(path: str, head: bytes) -> bool:
     is_config = re.search(
         rb"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?Config["']?[ \t]*,?[ \t\r]*$""", head, re.MULTILINE
     )
+    if is_config is None and head.lstrip()[:1] == b"{":
+        # JSON in one line.
+        is_config = re.search(rb'"kind"[ \t]*:[ \t]*"Config"', head)
     secrets = rb"""["']?(client-key-data|client-key|token|tokenFile|password|exec|auth-provider)["']?[ \t]*:"""
     return is_config is not None and re.search(secrets, head) is not None
+
+
+def _is_registry_login(path: str, head: bytes) -> bool:
+    return (
+        head.lstrip()[:1] == b"{"
+        and re.search(rb'"auths"\s*:\s*\{', head) is not None
+        and re.search(rb'"(auth|password|identitytoken)"\s*:\s*"[^"$]', head) is not None
+    )
 
 
 def _is_package_token(path: str, head: bytes) -> bool:
@@ -148,6 +159,7 @@ _FORMS: tuple[tuple[Callable[[str, bytes], bool], str], ...] = (
     (_is_key_file, "a private key"),
     (_is_service_account, "the key of a service account"),
     (_is_kubeconfig, "access to a cluster"),
+    (_is_registry_login, "passwords of image registries"),
     (_is_package_token, "a token of a package registry"),
 )
 
@@ -179,6 +191,14 @@ class TokenForm(NamedTuple):
 
 _TOKENS = (
     *(TokenForm("a key of AWS", prefix, r"[A-Z2-7]{16}(?![A-Za-z0-9])") for prefix in (b"AKIA", b"ASIA")),
+    *(
+        TokenForm("a secret key of AWS", name, r"""["']?[ \t]*[=:][ \t]*["']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])""")
+        for name in (b"aws_secret_access_key", b"AWS_SECRET_ACCESS_KEY", b"SecretAccessKey")
+    ),
+    *(
+        TokenForm("a Secret of Kubernetes", kind, r"(?![A-Za-z])")
+        for kind in (b"kind: Secret", b'"kind": "Secret"', b'"kind":"Secret"')
+    ),
     *(TokenForm("a token of GitHub", b"gh%c_" % letter, r"[A-Za-z0-9]{36}(?![A-Za-z0-9])") for letter in b"pousr"),
     TokenForm("a token of GitHub", b"github_pat_", r"[A-Za-z0-9]{22}_[A-Za-z0-9]{59}(?![A-Za-z0-9])"),
     TokenForm("a token of GitLab", b"glpat-", r"[A-Za-z0-9_-]{20}(?![A-Za-z0-9_-])"),

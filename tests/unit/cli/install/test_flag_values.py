@@ -13,6 +13,7 @@ from gangline.cli.install.flag_values import (
     missing_values,
     scope_namespaces,
     secret_problem,
+    settled,
     split_assignments,
     values_text,
 )
@@ -49,14 +50,14 @@ def test_null_brings_the_default_back() -> None:
     flags = ValueFlags(
         files=[("values.yaml", {"logLevel": "debug", "image": {"tag": "1"}})], assignments=["logLevel=null"]
     )
-    assert given_values(flags) == {"image": {"tag": "1"}}
+    assert settled(given_values(flags)) == {"image": {"tag": "1"}}
 
 
 def test_null_in_a_mapping_is_kept_because_it_removes_what_the_default_has() -> None:
     flags = ValueFlags(assignments=["podSecurityContext.runAsUser=null,resources.limits.memory=null"])
     values = {"podSecurityContext": {"runAsUser": None}, "resources": {"limits": {"memory": None}}}
-    assert given_values(flags) == values
-    assert merged(values, {"podSecurityContext": None}) == {"resources": {"limits": {"memory": None}}}
+    assert settled(given_values(flags)) == values
+    assert settled(merged(values, {"podSecurityContext": None})) == {"resources": {"limits": {"memory": None}}}
 
 
 def test_values_that_are_missing() -> None:

@@ -62,8 +62,10 @@ def test_null_removes_an_entry_of_a_default() -> None:
         ),
         (
             {"watchNamespaces": ["a", ""]},
-            "values: watchNamespaces[1]: is not allowed; write the name of a namespace: lower-case letters, digits and"
-            " dashes, as in team-a",
+            (
+                "values: watchNamespaces[1]: is not allowed; write the name of a namespace: lower-case letters, digits and"
+                " dashes, as in team-a"
+            ),
         ),
         (
             {"image": {"digest": "sha256:12"}},
@@ -71,8 +73,10 @@ def test_null_removes_an_entry_of_a_default() -> None:
         ),
         (
             {"leaderElection": {"leaseName": "My Lease"}},
-            "values: leaderElection.leaseName: is not allowed; write lower-case letters, digits, dashes and dots, as in"
-            " gangline.example.com",
+            (
+                "values: leaderElection.leaseName: is not allowed; write lower-case letters, digits, dashes and dots, as in"
+                " gangline.example.com"
+            ),
         ),
         (
             {"extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap"}]},
@@ -110,6 +114,8 @@ def test_an_argument_is_added_to_one_component() -> None:
 def test_an_upgrade_keeps_the_values_and_flags_change_some() -> None:
     upgraded = effective_request(request(replicaCount=1), SAME, InstallMode(is_upgrade=True))
     assert upgraded.values == {"logLevel": "debug", "replicaCount": 1}
+    back = effective_request(request(logLevel=None, replicaCount=None), SAME, InstallMode(is_upgrade=True))
+    assert back.values == {}
     reset = effective_request(request(replicaCount=1), SAME, InstallMode(is_upgrade=True, resets_values=True))
     assert reset.values == {"replicaCount": 1}
 

@@ -93,6 +93,8 @@ def test_names_that_only_look_similar(path: str) -> None:
         ("anything", SERVICE_ACCOUNT.replace(b"\n", b"")),
         ("cluster.yaml", KUBECONFIG),
         ("c.json", b'{\n"kind": "Config",\n"clusters": [],\n"users": [{"user": {"client-key-data": "x"}}]}'),
+        ("one-line.json", b'{"kind":"Config","clusters":[],"users":[{"user":{"token":"x"}}]}'),
+        ("login.json", b'{"auths": {"registry.example": {"auth": "YWRhOnNlY3JldA=="}}}'),
         (".npmrc", b"//registry.example/:_authToken=abcdef\n"),
         ("pip.conf", b"[global]\nindex-url = https://ada:secret@registry.example/simple\n"),
     ],
@@ -108,6 +110,8 @@ def test_files_that_are_credentials_by_content(path: str, head: bytes) -> None:
         ("key.pub.pem", b"-----BEGIN PUBLIC KEY-----\n"),
         ("docs.md", b"A key begins with\n" + KEY_BLOCK % (b"", b"")),
         ("types.json", b'{"type": "service_account"}'),
+        ("auths.json", b'{"auths": {}, "auth": ""}'),
+        ("model.json", b'{"kind": "Config", "clusters": 8}'),
         ("kustomize.yaml", b"kind: Config\n"),
         ("no-users.yaml", b"apiVersion: v1\nkind: Config\nclusters: []\nusers: []\n"),
         (".npmrc", b"registry=https://registry.example/\n//registry.example/:_authToken=${NPM_TOKEN}\n"),
@@ -148,8 +152,22 @@ def test_tokens_are_reported_with_their_line_and_never_shown(issuer: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"[prod]\naws_secret_access_key = " + b"a1B/" * 10 + b"\n", "a secret key of AWS"),
+        (b"#\nexport AWS_SECRET_ACCESS_KEY='" + b"a1B/" * 10 + b"'\n", "a secret key of AWS"),
+        (b"apiVersion: v1\nkind: Secret\ndata: {}\n", "a Secret of Kubernetes"),
+        (b'{\n"kind": "Secret"}', "a Secret of Kubernetes"),
+    ],
+)
+def test_secrets_by_the_name_before_them(text: bytes, what: str) -> None:
+    assert [(finding.what, finding.line) for finding in secret_lines("x", text)] == [(what, 2)]
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        b"aws_secret_access_key = os.environ['AWS_SECRET_ACCESS_KEY']\nkind: SecretStore\n",
         b"sha = '0123456789abcdef0123456789abcdef01234567'\n",
         b"hf_hub_download(repo_id=model)\nhf_model_name_that_is_quite_a_long_identifier = 1\n",
         b"weights = 'AKIAlowercase-is-no-key1'\nXAKIAABCDEFGH234567AB\n",

@@ -106,3 +106,21 @@ def back_lines(record: HandoverRecord, jobs: int) -> list[str]:
         *(f"start  deployment {item.namespace}/{item.name} ({item.replicas} replicas)" for item in record.deployments),
         f"jobs   {jobs} go on; status fields that only gangline has (phase, restarts, firstFailure) are lost",
     ]
+
+
+def unfinished_text(error: str) -> str:
+    """That our operator did not start after the other one was stopped, and the two ways on."""
+    return with_own_command(
+        f"{error}; no operator serves the jobs now, and their pods run on: mend it and write the same command again, or go"
+        " back: gangline handover --back --yes"
+    )
+
+
+def back_text(record: HandoverRecord, namespace: str) -> str:
+    """Who serves the jobs after the way back, and what is left of ours."""
+    rest = with_own_command(f"to remove what is left of ours: gangline uninstall --namespace {namespace}")
+    if any(item.replicas for item in record.deployments):
+        return f"the Kubeflow operator serves the jobs again; {rest}"
+    stopped = [f"kubectl -n {item.namespace} scale deployment {item.name} --replicas=1" for item in record.deployments]
+    start = f"start it: {stopped[0]}" if stopped else "install it"
+    return f"no operator serves the jobs: the Kubeflow operator did not run before the handover; {start}; {rest}"

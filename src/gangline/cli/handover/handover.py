@@ -16,10 +16,12 @@ from gangline.cli.exit_codes import SUCCEEDED
 from gangline.cli.handover.facts import (
     KubeflowObjects,
     back_lines,
+    back_text,
     kubeflow_deployments,
     kubeflow_webhooks,
     rehearsal_lines,
     replicas,
+    unfinished_text,
 )
 from gangline.cli.handover.operator_flags import MPI_VALUES, carried_values, deployed_settings
 from gangline.cli.handover.record import (
@@ -44,6 +46,7 @@ from gangline.cli.install.request import (
 )
 from gangline.cli.install.screen import InstallScreen
 from gangline.cli.install.uninstall import list_jobs
+from gangline.cli.install.waiting import NotReady
 from gangline.cli.resources.lookup import BUILTIN_RESOURCES, DEPLOYMENTS
 from gangline.cli.services.doctor import is_lease_held
 from gangline.kube.client import Client
@@ -100,7 +103,10 @@ class Handover:
             await self._stop(kubeflow.deployments)
             for body in kubeflow.webhooks:
                 await self._delete(object_ref(body))
-            await self._start_ours(wanted, record)
+            try:
+                await self._start_ours(wanted, record)
+            except NotReady as error:
+                raise NotReady(unfinished_text(str(error)), timed_out=error.timed_out) from error
         self._screen.say(await self._comparison_text(rehearsal, request))
         return await print_verdict(self._client, target, request) if request.wait else SUCCEEDED
 
@@ -154,6 +160,9 @@ class Handover:
         first = wanted._replace(objects=with_argument(wanted.objects, OPERATOR, TAKE_OVER))
         await installer.apply(await installer.plan(first, record), record)
         if not installer.request.wait:
+            self._screen.say(
+                with_own_command(f"the operator keeps {TAKE_OVER}; to remove it when it runs: gangline upgrade")
+            )
             return
         await installer.wait(first)
         if not install_values(installer.request.values).leader_election.enabled:
@@ -217,12 +226,7 @@ class Handover:
             await self._start_theirs(saved)
             for ref in map_refs(await self._maps(namespace)):
                 await self._delete(ref)
-        self._screen.say(
-            with_own_command(
-                "the Kubeflow operator serves the jobs again; to remove what is left of ours: gangline uninstall"
-                f" --namespace {namespace}"
-            )
-        )
+        self._screen.say(back_text(saved, namespace))
         return SUCCEEDED
 
     async def _stop_ours(self, namespace: str) -> None:

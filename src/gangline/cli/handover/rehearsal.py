@@ -122,7 +122,10 @@ def _message(status: JobStatus, condition: str) -> str:
 
 def _counted(verb: str, resources: Sequence[str]) -> list[str]:
     counts = {name: resources.count(name) for name in dict.fromkeys(resources)}
+    plurals = {name: name.partition(".")[0] for name in counts}
     return [
-        f"{count} {name.partition('.')[0]} {verb if count == 1 else verb.replace('is ', 'are ')}"
+        f"1 {plurals[name].removesuffix('s')} {verb}"
+        if count == 1
+        else f"{count} {plurals[name]} {verb.replace('is ', 'are ')}"
         for name, count in counts.items()
     ]

@@ -2,8 +2,15 @@
 
 from typing import Any
 
+from gangline.api.kubeflow.training import JobStatus
 from gangline.api.meta import JSON
-from gangline.cli.handover.facts import KubeflowObjects, kubeflow_deployments, kubeflow_webhooks
+from gangline.cli.handover.facts import (
+    KubeflowObjects,
+    back_text,
+    kubeflow_deployments,
+    kubeflow_webhooks,
+    unfinished_text,
+)
 from gangline.cli.handover.operator_flags import MPI_VALUES, carried_values, deployed_settings
 from gangline.cli.handover.record import (
     HandoverRecord,
@@ -12,7 +19,9 @@ from gangline.cli.handover.record import (
     record_bodies,
     with_earlier,
 )
+from gangline.cli.handover.rehearsal import plan_text
 from gangline.cli.install.request import install_values
+from gangline.jobs.plan.actions import Create, Delete, JobPlan
 
 HOOK: JSON = {
     "apiVersion": "admissionregistration.k8s.io/v1",
@@ -133,3 +142,23 @@ def test_the_settings_of_our_operator_are_those_of_its_deployment() -> None:
     assert settings.namespaces == ("a",)
     assert settings.agent_image == "gangline:1"
     assert settings.pytorch_init_image == ""
+
+
+def test_after_a_failed_start_both_ways_on_are_named() -> None:
+    text = unfinished_text("gangline-operator: pod a: ImagePullBackOff")
+    assert text.startswith("gangline-operator: pod a: ImagePullBackOff; no operator serves the jobs now")
+    assert "gangline handover --back --yes" in text
+
+
+def test_the_way_back_to_an_operator_that_did_not_run_says_so() -> None:
+    running, stopped = (HandoverRecord((StoppedDeployment("kubeflow", "training-operator", n),)) for n in (1, 0))
+    assert back_text(running, "ml").startswith("the Kubeflow operator serves the jobs again; ")
+    assert "kubectl -n kubeflow scale deployment training-operator --replicas=1" in back_text(stopped, "ml")
+    assert back_text(HandoverRecord(), "ml").startswith("no operator serves the jobs")
+    assert all("gangline uninstall --namespace ml" in back_text(one, "ml") for one in (running, stopped))
+
+
+def test_one_pod_is_no_pods() -> None:
+    delete, create = Delete("pods", "a", "uid"), Create("pods", {})
+    plan = JobPlan(JobStatus(), stages=((delete, create, create),))
+    assert plan_text(JobStatus(), plan) == "1 pod is removed; 2 pods are created"

@@ -8,7 +8,6 @@ from gangline import __version__
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError, InputError
-from gangline.base.invocation import with_own_command
 from gangline.cli.connect.server import ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.install.cluster_objects import ClusterObjects
@@ -264,8 +263,17 @@ async def print_verdict(client: Client, target: ServerTarget, request: InstallRe
     namespaces = request.values.get("watchNamespaces") or (target.object_namespace,)
     results = [result async for result in run_checks(client, target._replace(namespace=namespaces[0]))]
     tables.write_stdout(results_text(results, colour=tables.stdout_uses_colour()))
-    tables.write_stdout(with_own_command(f"{conclusion(results)}\n"))
+    tables.write_stdout(f"{conclusion(results, first_job_command(target, namespaces[0]))}\n")
     return ERROR if any(result.result == RESULT_ERROR for result in results) else SUCCEEDED
+
+
+def first_job_command(target: ServerTarget, namespace: str) -> list[str]:
+    """A command that runs a job on the server: one for this machine alone, such as the demo, would not try it."""
+    context = target.connection.context
+    place = ["--context", context] if context else []
+    if namespace != target.object_namespace:
+        place += ["--namespace", namespace]
+    return ["run", *place, "--image", "IMAGE", "--", "python", "train.py"]
 
 
 def yaml_text(bodies: Sequence[JSON]) -> str:

@@ -87,12 +87,12 @@ def doctor(form: str, server: ServerOptions) -> int:
     return 1 if any(result.result == RESULT_ERROR for result in results) else 0
 
 
-def conclusion(results: Sequence[CheckResult]) -> str:
-    """What the results mean, in one line."""
+def conclusion(results: Sequence[CheckResult], first_job: Sequence[str] = ("demo",)) -> str:
+    """What the results mean, in one line, with a command that runs a job."""
     errors = sum(result.result == RESULT_ERROR for result in results)
     if errors:
         return f"jobs cannot run before {'this error is' if errors == 1 else f'these {errors} errors are'} mended"
-    return f"jobs can run; try: {own_command_line('demo')}"
+    return f"jobs can run; try: {own_command_line(*first_job)}"
 
 
 def _server_results(server: ServerOptions) -> list[CheckResult]:

@@ -1,11 +1,13 @@
 """From values to objects, and from the server's refusals to what to do."""
 
+import shlex
 from datetime import timedelta
 
 import pytest
 
 from gangline.base.errors import InputError
-from gangline.cli.install.install import InstallMode, effective_request
+from gangline.cli.connect.server import ServerTarget
+from gangline.cli.install.install import InstallMode, effective_request, first_job_command
 from gangline.cli.install.missing_rights import missing_right_text
 from gangline.cli.install.record import InstallationRecord, ObjectRef
 from gangline.cli.install.request import (
@@ -15,6 +17,7 @@ from gangline.cli.install.request import (
     objects_to_install,
     with_argument,
 )
+from gangline.kube.config.connection import Connection
 
 OLDER = InstallationRecord("0.0.9", {"logLevel": "debug"})
 SAME = InstallationRecord("0.1.0", {"logLevel": "debug"})
@@ -134,6 +137,13 @@ def test_what_is_installed_already_is_respected(
 ) -> None:
     with pytest.raises(InputError, match=says):
         effective_request(request(), record, mode)
+
+
+def test_the_command_at_the_end_runs_a_job_on_the_server() -> None:
+    target = ServerTarget(Connection(server="https://a.example", context="prod", namespace="ann"), "ann")
+    assert shlex.join(first_job_command(target, "ann")) == "run --context prod --image IMAGE -- python train.py"
+    other = first_job_command(target, "team-a")
+    assert shlex.join(other) == "run --context prod --namespace team-a --image IMAGE -- python train.py"
 
 
 def test_the_same_again_is_no_mistake() -> None:

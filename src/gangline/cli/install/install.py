@@ -20,7 +20,7 @@ from gangline.cli.install.plan import (
     comparable,
     helm_release,
     install_plan,
-    overlapping_operator,
+    overlap_problem,
 )
 from gangline.cli.install.record import (
     InstallationRecord,
@@ -97,12 +97,8 @@ class Installer:
         me = OperatorIdentity(Key(self.request.namespace, ""), "gangline-operator", lease)
         own = [object_ref(body).key for body in wanted.deployments]
         deployments = await self.objects.list_readable(DEPLOYMENTS, Selector(labels=OPERATOR_SELECTOR))
-        if other := overlapping_operator(deployments, values.watch_namespaces, own):
-            key, scope = other
-            raise OtherOperator(
-                f"another gangline serves these jobs: deployment {key} {scope}; upgrade that one (gangline upgrade, or helm"
-                f" upgrade), or remove it first: gangline uninstall --namespace {key.namespace}"
-            )
+        if problem := overlap_problem(deployments, values.watch_namespaces, own):
+            raise OtherOperator(problem)
         for namespace in values.watch_namespaces or ("",):
             try:
                 conflicts = await find_conflicts(self.client, TRAINING_KINDS, namespace, me, self.clock.now())

@@ -127,10 +127,8 @@ def _check_helm(item: ObservedObject) -> None:
     )
 
 
-def overlapping_operator(
-    deployments: Iterable[JSON], namespaces: Sequence[str], own: Collection[Key]
-) -> tuple[Key, str] | None:
-    """A gangline operator other than our own that serves some of these namespaces, none being all, and which it serves.
+def overlap_problem(deployments: Iterable[JSON], namespaces: Sequence[str], own: Collection[Key]) -> str:
+    """Which gangline operator, other than our own, serves some of these namespaces, none being all; empty if none does.
 
     In its own namespaces an operator cannot see one that serves the whole cluster from elsewhere.
     """
@@ -138,9 +136,18 @@ def overlapping_operator(
         key = Key(body["metadata"]["namespace"], body["metadata"]["name"])
         served = _served_namespaces(body)
         shared = [name for name in namespaces if name in served] if namespaces and served else True
-        if key not in own and shared and body["spec"].get("replicas", 1):
-            return key, f"serves {', '.join(served)}" if served else "serves all namespaces"
-    return None
+        if key in own or not shared or not body["spec"].get("replicas", 1):
+            continue
+        release_namespace, _, release = helm_release(body).partition("/")
+        removal = f"gangline uninstall --namespace {key.namespace}"
+        if release:
+            removal = f"helm uninstall {release} -n {release_namespace}"
+        scope = ", ".join(served) if served else "all namespaces"
+        return (
+            f"another gangline serves these jobs: deployment {key} serves {scope}; change that one, or remove it first"
+            f" (jobs and CRDs stay): {removal}"
+        )
+    return ""
 
 
 def _served_namespaces(deployment: JSON) -> tuple[str, ...]:

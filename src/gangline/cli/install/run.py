@@ -15,6 +15,7 @@ NOTHING_TO_INSTALL = (
     "nothing needs to be installed on this machine: its control plane has the operator built in; for a cluster, name it"
     " with --context or --kubeconfig"
 )
+INTERRUPTED = "interrupted; what was changed so far stays: write the same command again, and it goes on from there"
 
 
 def run_on_cluster(server: ServerOptions, work: Callable[[Client, ServerTarget], Awaitable[int]]) -> int:
@@ -30,6 +31,9 @@ def run_on_cluster(server: ServerOptions, work: Callable[[Client, ServerTarget],
         except NotReady as error:
             click.echo(error_line(error), err=True)
             return UNFINISHED if error.timed_out else ERROR
+        except KeyboardInterrupt:
+            click.echo(INTERRUPTED, err=True)
+            raise
 
     return run_blocking(server, guarded, alive=True)
 

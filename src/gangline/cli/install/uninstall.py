@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 import click
+import msgspec
 
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import Clock
@@ -17,9 +18,11 @@ from gangline.cli.install.plan import CRD_KIND, ChangeAction
 from gangline.cli.install.record import HANDOVER_NAME, InstallationRecord, ObjectRef, record_ref
 from gangline.cli.install.screen import InstallScreen, names_text
 from gangline.cli.install.waiting import Waiter
+from gangline.cli.resources.lookup import DEPLOYMENTS
 from gangline.kube.client import Client
 from gangline.kube.discovery import server_resources
 from gangline.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from gangline.operator.conflicting_operators import Deployment, is_kubeflow_operator
 from gangline.operator.settings import KUBEFLOW_LEASE
 from gangline.scheduler.settings import LEASE_NAME as SCHEDULER_LEASE
 from gangline.summary.job_state import is_finished
@@ -51,7 +54,9 @@ async def uninstall(client: Client, request: UninstallRequest, screen: InstallSc
             f"nothing is installed in namespace {request.namespace} by gangline install; name the namespace with"
             " --namespace, and remove a Helm release with helm uninstall"
         )
-    jobs = await list_jobs(objects)
+    # With the CRDs all jobs go; without, those that were served are without an operator.
+    served = () if request.delete_crds else record.values.get("watchNamespaces") or ()
+    jobs = await list_jobs(objects, served)
     crds = [ref for ref in record.objects if ref.kind == CRD_KIND]
     if request.delete_crds and not request.dry_run:
         confirm_deletion(crds, jobs, confirmed=request.confirmed)
@@ -67,14 +72,17 @@ async def uninstall(client: Client, request: UninstallRequest, screen: InstallSc
                 if await objects.delete(ref):
                     screen.show_change(ref, ChangeAction.DELETED)
         namespace_text = await _delete_namespace(client, record, request.namespace, screen)
-    remaining = kept_text([] if request.delete_crds else crds, [] if request.delete_crds else jobs)
+        is_served = await has_kubeflow_operator(objects)
+    kept_crds, kept_jobs = ([], []) if request.delete_crds else (crds, jobs)
+    remaining = kept_text(kept_crds, kept_jobs, is_served=is_served)
     screen.say(*(line for line in (remaining, namespace_text) if line))
     return SUCCEEDED
 
 
-async def list_jobs(objects: ClusterObjects) -> list[JSON]:
-    """All jobs of the cluster, as far as they may be read."""
-    return [job for kind in JOB_KINDS for job in await objects.list_readable(kind, Selector())]
+async def list_jobs(objects: ClusterObjects, namespaces: Sequence[str] = ()) -> list[JSON]:
+    """The jobs of some namespaces, or of the whole cluster, as far as they may be read."""
+    places = [Selector(namespace) for namespace in namespaces] or [Selector()]
+    return [job for kind in JOB_KINDS for place in places for job in await objects.list_readable(kind, place)]
 
 
 def removal_order(record: InstallationRecord) -> list[ObjectRef]:
@@ -117,11 +125,17 @@ def confirm_deletion(crds: Sequence[ObjectRef], jobs: Sequence[JSON], *, confirm
         raise InputError("nothing was deleted")
 
 
-def kept_text(crds: Sequence[ObjectRef], jobs: Sequence[JSON]) -> str:
-    """What stays in the cluster, in one line; empty if nothing does."""
+async def has_kubeflow_operator(objects: ClusterObjects) -> bool:
+    """Whether the Kubeflow operator runs, to which a handover may have given the jobs back."""
+    deployments = msgspec.convert(await objects.list_readable(DEPLOYMENTS, Selector()), list[Deployment])
+    return any(body.spec.replicas and is_kubeflow_operator(body) for body in deployments)
+
+
+def kept_text(crds: Sequence[ObjectRef], jobs: Sequence[JSON], *, is_served: bool = False) -> str:
+    """What stays in the cluster, in one line; empty if nothing does. `is_served`: another operator has the jobs."""
     if not crds and not jobs:
         return ""
-    running = sum(not is_finished(job) for job in jobs)
+    running = 0 if is_served else sum(not is_finished(job) for job in jobs)
     unserved = f" ({running} have not ended, and no operator looks after them now)" if running else ""
     return f"kept: {len(crds)} definitions (CRDs) and {len(jobs)} jobs{unserved}"
 

@@ -4,17 +4,21 @@ from typing import Any
 
 import pytest
 
+from gangline.api.core import ConfigMap
 from gangline.api.meta import JSON, Key
+from gangline.cli.install.cluster_objects import ClusterObjects
 from gangline.cli.install.plan import (
     ChangeAction,
     InstallConflict,
     ObservedObject,
     field_managers,
     install_plan,
-    overlapping_operator,
+    overlap_problem,
     portable,
 )
 from gangline.cli.install.record import InstallationRecord, object_ref
+from gangline.kube.options import WriteOptions
+from gangline.testing import local_cluster
 
 
 def config_map(name: str = "a", **metadata: Any) -> JSON:
@@ -82,9 +86,10 @@ def test_managers_of_a_conflict() -> None:
 # Another gangline
 
 
-def deployed(namespace: str, *args: str, replicas: int = 2) -> JSON:
+def deployed(namespace: str, *args: str, replicas: int = 2, release: str = "") -> JSON:
+    helm = {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace} if release else {}
     return {
-        "metadata": {"namespace": namespace, "name": "gangline-operator"},
+        "metadata": {"namespace": namespace, "name": "gangline-operator", "annotations": helm},
         "spec": {"replicas": replicas, "template": {"spec": {"containers": [{"args": list(args)}]}}},
     }
 
@@ -92,15 +97,30 @@ def deployed(namespace: str, *args: str, replicas: int = 2) -> JSON:
 @pytest.mark.parametrize(
     ("deployment", "namespaces", "says"),
     [
-        (deployed("gangline"), ["team-a"], "serves all namespaces"),
-        (deployed("gangline"), [], "serves all namespaces"),
-        (deployed("ml", "--namespace=team-b,team-a"), ["team-a"], "serves team-b, team-a"),
-        (deployed("ml", "--namespace=team-b"), [], "serves team-b"),
-        (deployed("ml", "--namespace=team-b"), ["team-a"], None),
-        (deployed("gangline", replicas=0), ["team-a"], None),
-        (deployed("team-a"), ["team-a"], None),
+        (deployed("gangline"), ["team-a"], "gangline/gangline-operator serves all namespaces"),
+        (deployed("gangline"), [], "gangline uninstall --namespace gangline"),
+        (deployed("ml", "--namespace=team-b,team-a"), ["team-a"], "ml/gangline-operator serves team-b, team-a"),
+        (deployed("ml", "--namespace=team-b"), [], "ml/gangline-operator serves team-b"),
+        (deployed("ml", release="ours"), ["team-a"], "helm uninstall ours -n ml"),
+        (deployed("ml", "--namespace=team-b"), ["team-a"], ""),
+        (deployed("gangline", replicas=0), ["team-a"], ""),
+        (deployed("team-a"), ["team-a"], ""),
     ],
 )
-def test_an_operator_that_serves_the_same_namespaces(deployment: JSON, namespaces: list[str], says: str | None) -> None:
-    other = overlapping_operator([deployment], namespaces, [Key("team-a", "gangline-operator")])
-    assert other == (says and (Key(deployment["metadata"]["namespace"], "gangline-operator"), says))
+def test_an_operator_that_serves_the_same_namespaces(deployment: JSON, namespaces: list[str], says: str) -> None:
+    problem = overlap_problem([deployment], namespaces, [Key("team-a", "gangline-operator")])
+    assert bool(problem) == bool(says)
+    assert says in problem
+
+
+async def test_an_object_of_a_helm_release_is_refused_by_the_name_of_the_release() -> None:
+    annotations = {"meta.helm.sh/release-name": "ours", "meta.helm.sh/release-namespace": "ml"}
+    body = {**config_map(labels={"app.kubernetes.io/managed-by": "gangline"})}
+    body["metadata"]["namespace"] = "default"
+    async with local_cluster() as cluster:
+        theirs = {"name": "a", "labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": annotations}
+        helm = cluster.client.with_options(WriteOptions("helm"))
+        await helm.create(ConfigMap, {"metadata": theirs}, namespace="default")
+        observed = await ClusterObjects(cluster.client).observe([body], needs_cluster=True)
+        with pytest.raises(InstallConflict, match="helm uninstall ours -n ml"):
+            install_plan(observed, None)

@@ -229,3 +229,18 @@ def test_the_test_pod_can_be_pulled_and_placed_as_the_operator_is(helm: Helm) ->
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     assert spec["nodeSelector"] == values["nodeSelector"]
     assert spec["tolerations"] == values["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"watchNamespaces": ["team-a", "team-a"]}, "/watchNamespaces"),
+        ({"watchNamespaces": [""]}, "/watchNamespaces/0"),
+        ({"kinds": ["TFJobs"]}, "/kinds/0"),
+        ({"leaderElection": {"leaseName": "My Lease"}}, "/leaderElection/leaseName"),
+    ],
+)
+def test_values_with_which_the_operator_could_not_start_are_refused(helm: Helm, values: JSON, path: str) -> None:
+    done = helm.run("template", "gangline", CHART, values=values)
+    assert done.returncode != 0
+    assert f"at '{path}'" in done.stderr

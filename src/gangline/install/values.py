@@ -375,6 +375,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
 
     watch_namespaces: Annotated[
         tuple[NamespaceName, ...],
+        msgspec.Meta(extra_json_schema={"uniqueItems": True}),
         _described(
             "Namespaces whose jobs are served, with a Role in each and no cluster role; they must exist. The scheduler, if it "
             "is enabled, still reads nodes and pods of the whole cluster. Empty: all."

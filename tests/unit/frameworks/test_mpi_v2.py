@@ -154,6 +154,17 @@ def test_a_job_ends_with_its_launcher(ended: JSON, pods: tuple[str, ...], expect
     assert names(found) == []  # cleanPodPolicy: None
 
 
+def test_an_edit_of_a_finished_job_is_acknowledged() -> None:
+    complete = {"type": "Complete", "status": "True"}
+    job = mpi_job()
+    ended = plan(job, launcher=launcher_body(complete)).status
+    seen = msgspec.structs.replace(ended, observed_generation=1)
+    metadata = msgspec.structs.replace(job.metadata, generation=2)
+    edited = msgspec.structs.replace(job, metadata=metadata, status=seen)
+    again = plan(edited, launcher=launcher_body(complete))
+    assert again.status == msgspec.structs.replace(seen, observed_generation=2)
+
+
 @pytest.mark.parametrize(
     ("policy", "deleted"),
     [("None", []), ("Running", ["-pods/pi-worker-1"]), ("All", ["-pods/pi-worker-0", "-pods/pi-worker-1"])],

@@ -39,6 +39,7 @@ from gangline.jobs.plan.creation import companion_actions, deletions
 from gangline.jobs.plan.finish import companion_deletions
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.render import companion_body
+from gangline.jobs.plan.status import finished_status
 from gangline.jobs.pods.replicas import Member, all_pods, member_name
 from gangline.jobs.site import missing_scheduler_message
 
@@ -53,7 +54,7 @@ def launcher_job_plan(observed: ObservedJob[MPIJobV2], domain: str = "") -> JobP
         text = "Found validation errors: " + "; ".join(map(str, observed.problems))
         return JobPlan(job.status, events=(JobEvent("ValidationError", text, warning=True),))
     if job.status.finished and job.status.completion_time is not None:
-        return _cleanup_plan(observed, job.status)
+        return _cleanup_plan(observed, finished_status(job))
     change = observed_change(observed)
     if change.status.completion_time is not None:
         return msgspec.structs.replace(_cleanup_plan(observed, change.status), events=change.events)

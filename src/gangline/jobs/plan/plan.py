@@ -28,7 +28,7 @@ from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
-from gangline.jobs.plan.status import active_status, status_with_phase
+from gangline.jobs.plan.status import active_status, finished_status, status_with_phase
 from gangline.jobs.pods.replicas import all_pods
 from gangline.jobs.site import missing_scheduler_message
 
@@ -44,7 +44,7 @@ def reconcile_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan
         case ManagedElsewhere():
             return JobPlan(observed.job.status)
         case AlreadyFinished():
-            return cleanup_plan(framework, observed, observed.job.status)
+            return cleanup_plan(framework, observed, finished_status(observed.job))
         case JobSucceeding() | JobFailing():
             return finish_plan(framework, observed, restarts, assessment)
         case JobSuspended():

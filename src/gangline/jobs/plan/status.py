@@ -44,6 +44,18 @@ def active_status(framework: Framework[J], observed: ObservedJob[J], restarts: R
     )
 
 
+def finished_status(job: TrainingJob) -> JobStatus:
+    """The status of a finished job, which stays as it is, but for the generation that was looked at.
+
+    `kubectl wait` waits for that generation, too, and would wait for ever after an edit. One that another operator has
+    finished has no such field, and gets none.
+    """
+    status, generation = job.status, job.metadata.generation
+    if not status.observed_generation or status.observed_generation == generation:
+        return status
+    return msgspec.structs.replace(status, observed_generation=generation)
+
+
 def _replica_statuses(framework: Framework[J], observed: ObservedJob[J]) -> dict[str, ReplicaStatus]:
     replicas, job_kind = framework.replicas(observed.job), framework.facts
     statuses = {}

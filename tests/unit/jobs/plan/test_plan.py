@@ -203,11 +203,19 @@ def test_a_cleaned_up_job_is_done() -> None:
 
 
 def test_a_finished_job_stays_as_it_is_whatever_is_edited() -> None:
+    """But for the generation, for which `kubectl wait` waits."""
     ended = job_plan(TF, job(), *members(worker_0="Succeeded")).status
     edited = with_status(make_job(TFJOB, ps=1, worker=5, generation=2), ended)
     plan = job_plan(TF, edited, services=())
-    assert plan.status == ended
+    assert ended.observed_generation == 1
+    assert plan.status == msgspec.structs.replace(ended, observed_generation=2)
     assert not plan_actions(plan)
+
+
+def test_a_job_that_another_operator_has_finished_is_not_written() -> None:
+    ended = msgspec.structs.replace(job_plan(TF, job(), *members(worker_0="Succeeded")).status, observed_generation=0)
+    edited = with_status(make_job(TFJOB, ps=1, worker=5, generation=2), ended)
+    assert job_plan(TF, edited, services=()).status == ended
 
 
 def test_a_job_is_deleted_when_its_time_to_live_is_over_and_not_before() -> None:

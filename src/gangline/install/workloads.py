@@ -70,7 +70,6 @@ IMAGE = Named(
 
 PULL_SECRETS: Node = When(Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))])
 _LEASE_NAMESPACE = Text(("--leader-election-namespace=", ReleaseField("namespace")))
-PULL_SECRETS: Node = When(Value("image.pullSecrets"), [ForEach(Value("image.pullSecrets"), ({"name": Item()},))])
 
 _COMMON_ARGS: tuple[Node, ...] = (
     "--log-format=json",

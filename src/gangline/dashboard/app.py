@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from gangline.base.clock import Clock, SystemClock
+from gangline.base.invocation import with_own_command
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.dashboard.web.endpoints import ViewerEndpoints
@@ -125,7 +126,7 @@ class Dashboard:
             cookie is None
             and self.viewers.sessions.find(request.cookies.get(self.viewers.cookie_name(request), "")) is None
         ):
-            text = "This link was used already, or is too old. Get a new one: gangline dashboard\n"
+            text = with_own_command("This link was used already, or is too old. Get a new one: gangline dashboard\n")
             return web.Response(status=403, text=text)
         response = web.Response(status=303, headers={"Location": str(request.rel_url.without_query_params("key"))})
         if cookie is not None:

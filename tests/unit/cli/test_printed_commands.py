@@ -23,6 +23,7 @@ RAISED = {
     "cli/flags/commands.py": "usage_error_text",
     "cli/get/query.py": "NO_JOB_KINDS",
     "cli/install/missing_rights.py": "_remedy",
+    "cli/install/plan.py": "removal",
     "cli/manifests/jobs.py": "_script_hint",
     "cli/resources/lookup.py": "no_such_job",
     "cli/run/remote_jobs.py": "_name_taken_message",

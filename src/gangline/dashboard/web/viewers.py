@@ -8,6 +8,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from gangline.base.clock import Clock
+from gangline.base.invocation import with_own_command
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.dashboard.web.guard import Refused
@@ -17,7 +18,9 @@ from gangline.kube.errors import Unauthorized
 
 BEARER = "Bearer "
 NO_SESSION = {
-    LoginMethod.LINK: "there is no session; open the link that the command printed, or get a new one: gangline dashboard",
+    LoginMethod.LINK: with_own_command(
+        "there is no session; open the link that the command printed, or get a new one: gangline dashboard"
+    ),
     LoginMethod.TOKEN: "there is no session; log in with a token of the cluster, such as kubectl create token NAME prints",
 }
 

@@ -128,11 +128,12 @@ class PersonShell:
     def type(self, command: str) -> str:
         """Type one command, and return what it printed. Fails with the screen if its exit code is not as documented."""
         screen = self._terminal.screen
-        first = len(screen.lines)
+        # Below the cursor there may be lines that a block left empty when it became smaller.
+        first = screen.row + 1
         self._terminal.press_keys(f"{command}\n")
         self.typed.append(command)
         code = self._wait_for_prompt(command, first)
-        output = "\n".join(line.rstrip() for line in screen.lines[first:-1])
+        output = "\n".join(line.rstrip() for line in screen.lines[first : screen.row])
         assert code in allowed_exit_codes(command), f"$ {command}\nexit code {code}\n{output}"
         return output
 

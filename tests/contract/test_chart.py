@@ -262,10 +262,12 @@ OVERLAY_VALUES: dict[str, JSON] = {
     "scheduler": {**BASE, "scheduler": {"enabled": True}},
     "monitoring": {**BASE, **MONITORING},
     "mpi": {**BASE, "rbac": {"mpiJobs": True}},
+    "dashboard": {**BASE, "dashboard": {"enabled": True}},
     "all": {
         **BASE,
         **MONITORING,
         "scheduler": {"enabled": True},
+        "dashboard": {"enabled": True},
         "rbac": {"mpiJobs": True},
         "networkPolicy": {"enabled": True},
     },

@@ -160,7 +160,7 @@ BY_PATH: dict[str, st.SearchStrategy[Any]] = {
     "kinds": st.lists(st.sampled_from(["TFJob", "MPIJob"]), max_size=2),
     "watchNamespaces": st.lists(NAMES, max_size=2, unique=True),
 }
-TEXT_LISTS = ("image.pullSecrets", "extraArgs", "scheduler.extraArgs")
+TEXT_LISTS = ("image.pullSecrets", "extraArgs", "scheduler.extraArgs", "dashboard.extraArgs", "dashboard.hosts")
 FREE_MAPS = ("affinity", "resources", "podSecurityContext", "securityContext")
 
 
@@ -171,7 +171,7 @@ def strategy(field: ValueField) -> st.SearchStrategy[Any]:
     if field.path in TEXT_LISTS:
         return st.lists(TEXTS, max_size=2)
     if field.type == "map":
-        return OBJECTS if field.path.removeprefix("scheduler.") in FREE_MAPS else TEXT_MAPS
+        return OBJECTS if field.path.rpartition(".")[2] in FREE_MAPS else TEXT_MAPS
     plain: dict[str, st.SearchStrategy[Any]] = {
         "string": TEXTS,
         "integer": st.integers(0, 3),

@@ -111,7 +111,9 @@ class Place:
         told += [f"{folder}/{name}" for folder, folders, files in walked for name in (*folders, *files)]
         told += [str(path) for path in self.jobs.iterdir() if path.suffix != ".yaml"]
         told += [str(path) for path in (self.state / "run-certificates").glob("*") if path.name != "issued.json"]
-        return told + [str(path) for path in self.state.iterdir() if path.name not in ("runs", "run-certificates")]
+        return told + [
+            str(path) for path in self.state.iterdir() if path.name not in ("runs", "run-certificates", "history")
+        ]
 
 
 def end(run: "subprocess.Popen[str]", number: int | None, moment: float | None) -> str:

@@ -148,10 +148,6 @@ class Feed(ABC):
             self._snapshot = (self.revision, sse_message("snapshot", self.revision, self.content()))
         return self._snapshot[1]
 
-    def has_ended(self) -> bool:
-        """Whether a problem has ended the view."""
-        return self.problem is not None
-
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
         """A connection, until the block ends."""

@@ -118,7 +118,8 @@ def _recorded_detail(
         message = f"{kind.name} {key}: there is no such job{when}, and none was recorded"
         raise error_from_status(Status(code=404, reason="NotFound", message=message))
     job = ServerJob(kind, bodies[job_uid])
-    deleted = alive.get(job_uid) is None
+    # Who asks for the last state has seen that the server has this job no more; the record may be a second behind.
+    deleted = not past or alive.get(job_uid) is None
 
     def members(plural: str) -> Iterable[JSON]:
         # Of a job that is gone, the pods as they were last.

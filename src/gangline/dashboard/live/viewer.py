@@ -64,6 +64,17 @@ async def _run(feed: Feed) -> None:
             await feed.run()
     except GanglineError as error:
         feed.end(error)
+    except ExceptionGroup as errors:
+        # Several questions that a server did not answer at the same moment: one of them is enough.
+        answers, others = errors.split(GanglineError)
+        if answers is None or others is not None:
+            raise
+        feed.end(_first_error(answers))
+
+
+def _first_error(errors: ExceptionGroup[GanglineError]) -> GanglineError:
+    first = errors.exceptions[0]
+    return _first_error(first) if isinstance(first, ExceptionGroup) else first
 
 
 class Viewer:

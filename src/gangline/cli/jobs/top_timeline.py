@@ -60,8 +60,9 @@ class TopTimeline:
         timeline = self._timeline.timeline(now, fresh=True)
         leading = self._reports.get(leading_replica(self._reports), [])
         lines = timeline_lines(timeline, style._replace(rows=MAX_ROWS), leading, timeline_metrics(leading))
-        if lines and is_eventful(timeline):
-            lines += [*legend_lines(timeline, style), *mark_lines(timeline, style)]
+        if is_eventful(timeline):
+            # A job of less than a second has no bar, but something to tell.
+            lines += [*(legend_lines(timeline, style) if lines else ()), *mark_lines(timeline, style)]
         for name in curves:
             drawn = metric_curve_lines(name, self._reports, timeline.marks, style.width)
             lines += drawn or [(Span(f"no curve of {name}: {self._reported_text()}", "yellow"),)]

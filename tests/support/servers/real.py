@@ -130,6 +130,14 @@ _PORT_SHARES = [range(first, first + 500) for first in range(30000, 32500, 500)]
 _PORTS = _port_cycle()
 
 
+def _is_stopped(task: Path) -> bool:
+    """Whether a thread, a folder in /proc, is paused."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except FileNotFoundError:
+        return True
+
+
 class LoggedProcess:
     """One program in a process group of its own, its output in a log file."""
 
@@ -276,7 +284,10 @@ class RealServer:
 
     def suspend(self) -> None:
         """Pause the API server: connections stay open and nothing answers. Undone by `resume`."""
-        self._processes["kube-apiserver"].signal(signal.SIGSTOP)
+        server = self._processes["kube-apiserver"]
+        server.signal(signal.SIGSTOP)
+        # On a busy machine a thread may still answer a request meanwhile.
+        server.wait_until(lambda: all(_is_stopped(task) for task in Path(f"/proc/{server.pid}/task").iterdir()))
 
     def resume(self) -> None:
         self._processes["kube-apiserver"].signal(signal.SIGCONT)

@@ -193,14 +193,17 @@ async def test_a_deleted_job_is_still_there_with_its_timeline_logs_and_cause(tmp
             why = await _eventually(browser, f"{PATH}/why", lambda answer: answer.get("cause"))
             assert why["headline"]
             assert (await browser.get("/api/jobs"))["total"] == 0
-            page = await browser.get("/api/jobs?history=true")
+            page = await _eventually(
+                browser, "/api/jobs?history=true", lambda answer: answer["rows"] and answer["rows"][0]["deleted"]
+            )
             assert [(each["id"], each["deleted"]) for each in page["rows"]] == [("default/pytorchjobs/bert", True)]
             curves = await _eventually(browser, f"{PATH}/curves", lambda answer: "metrics" in answer)
             assert curves["source"] == "history"
             then = quote(failed_at.isoformat())
             before = await browser.get(f"{PATH}?at={then}")
             assert (before["deleted"], before["row"]["state"]) == (False, "Failed")
-            assert [each["id"] for each in (await browser.get(f"/api/jobs?at={then}"))["rows"]] == [row["id"]]
+            page = await _eventually(browser, f"/api/jobs?at={then}", lambda answer: answer["rows"])
+            assert [each["id"] for each in page["rows"]] == [row["id"]]
         recording.finish()
 
 

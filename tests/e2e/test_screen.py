@@ -89,7 +89,7 @@ for step in range(1, 60):
     env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     with PtyTerminal([*GANGLINE, "run", "job.yaml", "--curve", "accuracy"], cwd=folder, env=env) as terminal:
         terminal.wait_for(lambda seen: re.search(r"^  worker-1 +[·░▆]+✖[·░]*↻", seen, re.MULTILINE))
-        top = [*GANGLINE, "top", "small", "--context", "gangline"]
+        top = [*GANGLINE, "top", "tfjob/small", "--context", "gangline"]
         with PtyTerminal(top, cwd=folder, env=env) as other:
             # A terminal that nobody reads would hold up the run.
             terminal.wait_for(lambda _: other.process.poll() is not None)

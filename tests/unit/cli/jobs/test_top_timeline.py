@@ -72,6 +72,19 @@ def test_one_look_shows_what_the_objects_say() -> None:
     ]
 
 
+def test_a_job_of_less_than_a_second_has_no_rows_and_still_its_failure() -> None:
+    top, tape = TopTimeline(), TeamTape(workers=1)
+    tape.create(0.0, 0, "pod-0", node="node-a")
+    tape.run(0.0, 0)
+    tape.end(0.0, 0, 3)
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": stamp(0)}
+    tape.write_job(0.0, firstFailure={"replica": "worker-0", "exitCode": 3, "time": stamp(0)}, conditions=[failed])
+    look(top, tape, 0.0)
+    lines = texts(top, 5.0)
+    assert [line for line in lines if "▆" in line] == []
+    assert [line.split("✖")[1].split() for line in lines] == [["worker-0", "failed", "first:", "exit", "3"]]
+
+
 def test_more_looks_show_more() -> None:
     top, tape = TopTimeline(), tape_with_a_kill()
     for at in (10.0, 20.2, 20.7, 30.0):

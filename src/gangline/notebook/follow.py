@@ -20,6 +20,8 @@ from gangline.sdk.train import Run
 REDRAW_SECONDS = 0.2
 LAST_LINES_SECONDS = 10.0
 """How long the logs of ranks are followed that go on after their job has succeeded."""
+LAST_STATES_SECONDS = 5.0
+"""How long the states of ranks are awaited whose logs have ended."""
 STOP_SECONDS = 40.0
 """How long an interrupted team may take to end: its grace period and a bit."""
 
@@ -59,6 +61,8 @@ class TeamFollower:
             if self._view.job.state == "Failed":
                 self._stop_survivors()
             self._wait(lambda: "logs" not in self._open_sources, LAST_LINES_SECONDS)
+            if "logs" not in self._open_sources:
+                self._wait(self._pods_have_ended, LAST_STATES_SECONDS)
         except KeyboardInterrupt:
             self._stop()
         job = self._view.job
@@ -133,6 +137,10 @@ class TeamFollower:
                 self._open_sources.discard(event.source)
                 if event.error is not None:
                     raise event.error
+
+    def _pods_have_ended(self) -> bool:
+        """Whether no rank runs any more: a container's log ends a moment before its pod does."""
+        return all(pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) for pod in self._pods())
 
     def _update_pods(self) -> None:
         self._view.update_pods(self._pods(), self._clock.now().timestamp())

@@ -2,8 +2,10 @@
 
 import logging
 import sys
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -156,6 +158,27 @@ def test_the_end_of_a_log_is_complete_lines() -> None:
     assert last_lines("a\nb\nc\n", 2, 100) == "b\nc\n"
     assert last_lines("aaaa\nbbbb\ncccc\n", 9, 10) == "bbbb\ncccc\n"
     assert last_lines("", 9, 10) == ""
+
+
+class LogServer:
+    """Serves a log as a kubelet does: of the last lines, the first bytes."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self._lines = lines
+
+    async def logs(self, pod: Key, *, tail: int, limit_bytes: int, **options: object) -> AsyncIterator[bytes]:
+        for line in b"".join(line + b"\n" for line in self._lines[-tail:])[:limit_bytes].split(b"\n")[:-1]:
+            yield line
+
+
+@pytest.mark.parametrize("length", [50, 5_000, 50_000, 500_000])
+async def test_of_a_clusters_logs_the_end_is_recorded(tmp_path: Path, length: int) -> None:
+    nobody: Any = None
+    recording = ClusterRecorder(nobody, tmp_path, FakeClock(), "cluster")
+    recording._pods = cast(Any, LogServer(*([b"x" * length] * 99), b"the end"))
+    end = ContainerEnd("main", "process://0", 0, previous=False)
+    text = await recording._read_log(ObjectPath("", "pods", "default", "bert-worker-0"), {}, end)
+    assert text.endswith("the end\n")
 
 
 def test_a_line_that_is_too_long_is_cut_and_takes_no_other_with_it() -> None:

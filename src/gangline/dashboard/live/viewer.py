@@ -43,6 +43,10 @@ class TooManyViews(GanglineError):
     """A viewer asks for more views at once than are served."""
 
 
+class ViewFailed(GanglineError):
+    """A view ended with an error that nobody expected."""
+
+
 class _RunningFeed:
     def __init__(self, feed: Feed, group: asyncio.TaskGroup) -> None:
         self.feed = feed
@@ -68,8 +72,13 @@ async def _run(feed: Feed) -> None:
         # Several questions that a server did not answer at the same moment: one of them is enough.
         answers, others = errors.split(GanglineError)
         if answers is None or others is not None:
+            feed.end(ViewFailed("the dashboard failed; its log says why"))
             raise
         feed.end(_first_error(answers))
+    except Exception:
+        # Whoever waits for it gets an answer; `supervise` logs the error.
+        feed.end(ViewFailed("the dashboard failed; its log says why"))
+        raise
 
 
 def _first_error(errors: ExceptionGroup[GanglineError]) -> GanglineError:
@@ -143,6 +152,8 @@ class Viewer:
 
     @asynccontextmanager
     async def _join(self, name: tuple[str, ...], make: Callable[[], Feed]) -> AsyncIterator[Feed]:
+        if (joined := self._feeds.get(name)) is not None and not joined.feed.is_over:
+            await joined.feed.check_rights()
         running = self._feeds.get(name)
         if running is None or running.feed.is_over:
             if len(self._running) >= MAX_VIEWS:

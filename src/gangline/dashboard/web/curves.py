@@ -8,13 +8,14 @@ from aiohttp import web
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.dashboard.live.past import Past
-from gangline.dashboard.live.rights import Refusal
+from gangline.dashboard.live.rights import AccessRefused, Refusal
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.dashboard.rows.log_page import AttemptLine
 from gangline.dashboard.web.guard import Refused
 from gangline.dashboard.web.jobs import query_number
 from gangline.dashboard.web.logs import read_lines
+from gangline.history.records import ObjectVersion
 from gangline.kube.errors import NotFound
 from gangline.progress.line import parse_progress
 from gangline.timeline.build import team_timeline
@@ -54,7 +55,11 @@ async def _points(
 ) -> tuple[Sequence[ProgressPoint], Sequence[TimelineMark] | None, str, list[str]]:
     refused: list[Refusal] = []
     if past is not None:
-        versions, refused = await past.versions(kind, key, request.query.get("uid", ""))
+        versions: Sequence[ObjectVersion] = ()
+        try:
+            versions, refused = await past.versions(kind, key, request.query.get("uid", ""))
+        except AccessRefused as error:
+            refused = [error.refusal]
         points = progress_points(versions, key.name)
         if points:
             return points, team_timeline(versions, viewer.clock.now().timestamp()).marks, "history", []

@@ -14,6 +14,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.paths import split_path
 from gangline.dashboard.live.rights import Access, AccessRefused, Refusal, ViewerRights
+from gangline.dashboard.live.usage import UsagePoint
 from gangline.dashboard.rows.detail import JobDetail, JobObjects, job_detail
 from gangline.dashboard.rows.job_row import JobRow, job_id, job_row
 from gangline.history.reader import HistoryReader
@@ -87,6 +88,16 @@ class Past:
         if not await self._rights.is_granted(access):
             raise AccessRefused(await self._rights.refusal(access))
         return await asyncio.to_thread(self._reader.log_ends, key.namespace, kind.plural, key.name, uid or None)
+
+    async def usage(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[UsagePoint]:
+        """What was recorded of the CPU and memory of a job's pods; nothing if the viewer may not read such."""
+        if not await self._rights.is_granted(Access("list", PODS, key.namespace)):
+            return []
+        samples = await asyncio.to_thread(self._reader.usage, key.namespace, kind.plural, key.name, uid or None)
+        return [
+            UsagePoint(sample.at, sample.pod.removeprefix(f"{key.name}-"), sample.cores, sample.memory)
+            for sample in samples
+        ]
 
     async def verdicts(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[JobVerdict]:
         """What was recorded of why a job failed or waited. Raises `AccessRefused`."""

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import psutil
 
+from gangline.api.meta import Key
 from gangline.base.clock import Clock
-from gangline.node.checkpoint import PodFolder, StateFolder
+from gangline.node.checkpoint import PodFolder, RunFiles, StateFolder
 
 CLOCK_TICK = 1 / os.sysconf("SC_CLK_TCK")
 """The seconds by which the kernel counts CPU use. A process that only waits may cross one tick in any interval."""
@@ -26,6 +27,15 @@ class ResourceUsage(NamedTuple):
     def __add__(self, other: object) -> "ResourceUsage":
         assert isinstance(other, ResourceUsage)
         return ResourceUsage(self.cores + other.cores, self.memory + other.memory, self.gpus + other.gpus)
+
+
+class ContainerUsage(NamedTuple):
+    """What one container of a pod uses."""
+
+    pod: Key
+    uid: str
+    container: str
+    usage: ResourceUsage
 
 
 class UsageSampler:
@@ -44,14 +54,32 @@ class UsageSampler:
         """The same, by the uid of the pod."""
         return {folder.uid: usage for folder, usage in self._sample_pods()}
 
-    def _sample_pods(self) -> list[tuple[PodFolder, ResourceUsage]]:
-        sessions = _pids_by_session()
-        leaders = ((folder, live_pids(folder)) for folder in self._pods.pods())
+    def sample_containers(self) -> list[ContainerUsage]:
+        """The usage of each container since the last sample, without its devices and without those that it did not have."""
+        known = set(self._last_samples)
         return [
-            (folder, sum((self._container_usage(pid, sessions[pid]) for pid in pids), _devices(folder)))
-            for folder, pids in leaders
-            if pids
+            ContainerUsage(folder.key, folder.uid, container, usage)
+            for folder, measured in self._measure()
+            for container, pid, usage in measured
+            if pid in known
         ]
+
+    def _sample_pods(self) -> list[tuple[PodFolder, ResourceUsage]]:
+        return [
+            (folder, sum((usage for _, _, usage in measured), _devices(folder))) for folder, measured in self._measure()
+        ]
+
+    def _measure(self) -> list[tuple[PodFolder, list[tuple[str, int, ResourceUsage]]]]:
+        """The pods with a process: the name, pid and usage of each container."""
+        sessions = _pids_by_session()
+        alive = [(folder, containers) for folder in self._pods.pods() if (containers := live_containers(folder))]
+        measured = [
+            (folder, [(name, pid, self._container_usage(pid, sessions[pid])) for name, pid in containers])
+            for folder, containers in alive
+        ]
+        pids = {pid for _, containers in alive for _, pid in containers}
+        self._last_samples = {pid: last for pid, last in self._last_samples.items() if pid in pids}
+        return measured
 
     def _container_usage(self, leader: int, pids: Iterable[int]) -> ResourceUsage:
         seconds, memory = _cpu_and_memory(pids)
@@ -64,20 +92,23 @@ class UsageSampler:
         return ResourceUsage(used / (now - last_time), memory)
 
 
-def live_pids(folder: PodFolder) -> list[int]:
-    """The pids of the processes of a pod's containers that are alive.
+def live_containers(folder: PodFolder) -> list[tuple[str, int]]:
+    """The containers of a pod that are alive, with the pids of their processes.
 
     Without those that a container engine runs: the process of this machine is only its client.
     """
-    alive = (files for files in folder.all_runs() if files.lock.is_held())
-    processes = (files for files in alive if (run := files.run_record()) is None or not run.engine)
-    records = (files.start_record() for files in processes)
-    return [record.pid for record in records if record is not None]
+    processes = (files for files in _live_runs(folder) if (run := files.run_record()) is None or not run.engine)
+    records = ((files.folder.name, files.start_record()) for files in processes)
+    return [(container, record.pid) for container, record in records if record is not None]
+
+
+def _live_runs(folder: PodFolder) -> list[RunFiles]:
+    return [files for files in folder.all_runs() if files.lock.is_held()]
 
 
 def _devices(folder: PodFolder) -> ResourceUsage:
     """The GPUs of a pod's containers that are alive."""
-    records = [files.run_record() for files in folder.all_runs() if files.lock.is_held()]
+    records = [files.run_record() for files in _live_runs(folder)]
     devices = [record.devices for record in records if record is not None]
     return ResourceUsage(gpus=tuple((name, str(id_)) for held in devices for name in held for id_ in held[name]))
 

@@ -256,7 +256,10 @@ def _frame_activity(thread: ThreadStack) -> StackActivity:
     own = own_frames(thread.frames)
     # All frames, if an installed package is the program: it may be a launcher that is known.
     at = thread.frames.index(own[0]) if own and is_own(own[0]) else len(thread.frames)
-    detail = _library_activity(thread.frames[:at]) or (_code_activity(own[0]) if at == 0 else None)
+    # The source line counts if all that it calls is C.
+    detail = _library_activity(thread.frames[:at])
+    if detail is None and own and all(frame.native for frame in thread.frames[:at]):
+        detail = _code_activity(own[0])
     detail = detail or _native_activity(thread.frames[:at]) or _waiting_activity(thread)
     reads_data = any(_DATA_CALLERS.search(frame.file) for frame in thread.frames[at:])
     if reads_data and (detail is None or detail.kind not in DETAILS):

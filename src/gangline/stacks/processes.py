@@ -73,16 +73,11 @@ class ProcessTable:
 
     def marked(self, marks: Iterable[str]) -> dict[str, list[int]]:
         """By mark, the processes that have it in their environment: `NAME=value`. For commands that others started."""
-        texts = {mark: mark.encode() for mark in marks}
-        pids: dict[str, list[int]] = {mark: [] for mark in texts}
-        if not self._linux or not texts:
-            return pids
-        for pid in sorted(self._parents):
-            with suppress(OSError):
-                lines = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
-                for mark, text in texts.items():
-                    if text in lines:
-                        pids[mark].append(pid)
+        texts = {mark.encode(): mark for mark in marks}
+        pids: dict[str, list[int]] = {mark: [] for mark in texts.values()}
+        for pid in sorted(self._parents) if self._linux and texts else ():
+            for text in texts.keys() & _environment(pid):
+                pids[texts[text]].append(pid)
         return pids
 
     def facts(self, pid: int) -> ProcessFacts | None:
@@ -105,6 +100,17 @@ class ProcessTable:
             _is_python(folder),
             tuple(_kernel_threads(folder)),
         )
+
+
+def environment_value(pid: int, name: str) -> str:
+    """A variable in the environment that a process was started with; empty if it is not there or cannot be read."""
+    start = f"{name}=".encode()
+    values = (line.removeprefix(start) for line in _environment(pid) if line.startswith(start))
+    return next((value.decode(errors="replace") for value in values), "")
+
+
+def _environment(pid: int) -> set[bytes]:
+    return set(_read(PROC / str(pid) / "environ").split(b"\0"))
 
 
 def _stat(pid: int) -> list[str]:

@@ -84,6 +84,11 @@ def test_native_frames_name_the_call() -> None:
     assert words(inner, native, *own_stack(), active=True) == "waits in MPI_Allreduce"
 
 
+def test_the_source_line_says_more_than_what_it_calls_in_c() -> None:
+    native = Frame("MPI_PyMPI_reduce_p2p", "MPI.so", 0, "MPI.so", native=True)
+    assert words(native, *own_stack(code="return comm.allreduce(n)")) == "waits in allreduce"
+
+
 def test_a_stack_that_says_nothing_names_the_function() -> None:
     assert words(*own_stack(), active=True) == "runs step"
     assert words(frame("<module>"), active=False) == "is in the main program"

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,8 @@ import psutil
 
 from gangline.base.clock import Clock
 from gangline.node.checkpoint import PodFolder, StateFolder
+from gangline.node.runtime.shim import MARK_VARIABLE
+from gangline.stacks.processes import environment_value
 
 CLOCK_TICK = 1 / os.sysconf("SC_CLK_TCK")
 """The seconds by which the kernel counts CPU use. A process that only waits may cross one tick in any interval."""
@@ -28,13 +30,24 @@ class ResourceUsage(NamedTuple):
         return ResourceUsage(self.cores + other.cores, self.memory + other.memory, self.gpus + other.gpus)
 
 
+MARK_READS = 2
+"""How often the environment of a process is read: between fork and exec it is still that of its parent."""
+
+
 class UsageSampler:
-    """Samples the processes of each pod. A container's process leads a session, so its children are counted with it."""
+    """Samples the processes of each pod.
+
+    A container's process leads a session, so its children are counted with it. Commands that were executed in the
+    container, such as the ranks that mpirun starts, have the container's mark in their environment.
+    """
 
     def __init__(self, state: Path, clock: Clock) -> None:
         self._pods, self._clock = StateFolder(state), clock
         # By the session leader's pid: the time of the last sample, and the CPU seconds used by then.
         self._last_samples: dict[int, tuple[float, float]] = {}
+        # By pid: the mark of a process that has one; how often it was looked for in vain.
+        self._marks: dict[int, str] = {}
+        self._unmarked: dict[int, int] = {}
 
     def sample(self) -> dict[str, ResourceUsage]:
         """The usage of each pod, by name. CPU is the average since the last sample, 0 at the first one."""
@@ -46,12 +59,39 @@ class UsageSampler:
 
     def _sample_pods(self) -> list[tuple[PodFolder, ResourceUsage]]:
         sessions = _pids_by_session()
-        leaders = ((folder, live_pids(folder)) for folder in self._pods.pods())
+        runs = [(folder, live_runs(folder)) for folder in self._pods.pods()]
+        leaders = {pid for _, pids in runs for pid in pids}
+        executed = self._executed_pids({mark for _, pids in runs for mark in pids.values()}, sessions, leaders)
         return [
-            (folder, sum((self._container_usage(pid, sessions[pid]) for pid in pids), _devices(folder)))
-            for folder, pids in leaders
+            (
+                folder,
+                sum(
+                    (self._container_usage(pid, (*sessions[pid], *executed[mark])) for pid, mark in pids.items()),
+                    _devices(folder),
+                ),
+            )
+            for folder, pids in runs
             if pids
         ]
+
+    def _executed_pids(
+        self, marks: set[str], sessions: Mapping[int, Sequence[int]], leaders: set[int]
+    ) -> dict[str, list[int]]:
+        """By mark, the processes outside of the containers' sessions that have it."""
+        pids = {pid for leader, members in sessions.items() if leader not in leaders for pid in members}
+        self._marks = {pid: mark for pid, mark in self._marks.items() if pid in pids}
+        self._unmarked = {pid: count for pid, count in self._unmarked.items() if pid in pids}
+        for pid in pids - self._marks.keys() if marks else ():
+            if self._unmarked.get(pid, 0) < MARK_READS:
+                mark = environment_value(pid, MARK_VARIABLE)
+                if mark in marks:
+                    self._marks[pid] = mark
+                else:
+                    self._unmarked[pid] = self._unmarked.get(pid, 0) + 1
+        executed: dict[str, list[int]] = defaultdict(list)
+        for pid, mark in self._marks.items():
+            executed[mark].append(pid)
+        return executed
 
     def _container_usage(self, leader: int, pids: Iterable[int]) -> ResourceUsage:
         seconds, memory = _cpu_and_memory(pids)
@@ -64,15 +104,17 @@ class UsageSampler:
         return ResourceUsage(used / (now - last_time), memory)
 
 
-def live_pids(folder: PodFolder) -> list[int]:
-    """The pids of the processes of a pod's containers that are alive.
+def live_runs(folder: PodFolder) -> dict[int, str]:
+    """The pids of the first processes of a pod's containers that are alive, with the marks of their runs.
 
     Without those that a container engine runs: the process of this machine is only its client.
     """
-    alive = (files for files in folder.all_runs() if files.lock.is_held())
-    processes = (files for files in alive if (run := files.run_record()) is None or not run.engine)
-    records = (files.start_record() for files in processes)
-    return [record.pid for record in records if record is not None]
+    runs = ((files.start_record(), files.run_record()) for files in folder.all_runs() if files.lock.is_held())
+    return {
+        start.pid: run.id if run is not None else ""
+        for start, run in runs
+        if start is not None and (run is None or not run.engine)
+    }
 
 
 def _devices(folder: PodFolder) -> ResourceUsage:

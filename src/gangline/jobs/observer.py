@@ -14,6 +14,7 @@ from gangline.base.clock import Clock
 from gangline.jobs.framework import BATCH_JOBS, Framework, J, PlansByLauncherJob
 from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.jobs.plan.observed import JobChildren, ObservedJob, is_owned_by
+from gangline.jobs.plan.stall import HangVerdict
 from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache, key_of
 from gangline.runtime.expectations import Expectations
@@ -26,6 +27,8 @@ ORPHAN_INDEX = "orphans"
 """Index of children without a controller, by namespace and the job name and operator name in their labels."""
 
 LogTails = Mapping[str, tuple[str, ...]]
+HangVerdicts = Callable[[str], HangVerdict]
+"""What the hang watcher says of the job with this uid."""
 
 
 def owner_uid(child: Object) -> Iterable[str]:
@@ -84,10 +87,16 @@ class Observer(Generic[J]):
     """Observes jobs of one kind. Reads the caches, never the server."""
 
     def __init__(
-        self, framework: Framework[J], caches: JobCaches[J], expectations: Expectations, site: Site, clock: Clock
+        self,
+        framework: Framework[J],
+        caches: JobCaches[J],
+        expectations: Expectations,
+        site: Site,
+        clock: Clock,
+        hang_verdicts: HangVerdicts = lambda uid: HangVerdict(),
     ) -> None:
         self._framework, self._caches, self._expectations = framework, caches, expectations
-        self._site, self._clock = site, clock
+        self._site, self._clock, self._hang_verdicts = site, clock, hang_verdicts
 
     def find_job(self, key: Key) -> J | None:
         """The job alone, as the cache shows it; None if it does not exist or is being deleted."""
@@ -103,7 +112,8 @@ class Observer(Generic[J]):
             return None
         children = self._children(job, logs or {})
         find = partial(self._find, job)
-        return ObservedJob.of(self._framework, job, self._clock.now(), children, self._site, find)
+        verdict = self._hang_verdicts(job.metadata.uid)
+        return ObservedJob.of(self._framework, job, self._clock.now(), children, self._site, find, verdict)
 
     def _children(self, job: J, logs: LogTails) -> JobChildren:
         uid = job.metadata.uid

@@ -25,6 +25,7 @@ from gangline.jobs.gangs.podgroup import GangSpec, ReportsGangState, pod_group_r
 from gangline.jobs.plan.actions import PODS
 from gangline.jobs.plan.addressing import member_addresses
 from gangline.jobs.plan.render import port_number
+from gangline.jobs.plan.stall import HangVerdict, Stall
 from gangline.jobs.pods.replicas import Gang
 from gangline.jobs.site import SchedulerChoice, Site, choose_scheduler
 
@@ -70,6 +71,9 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
     # The PodGroup that exists, and the state of the gang if its scheduler reports one.
     pod_group: JSON | None
     gang_state: PodGroupState | None
+    # What the hang watcher says: that the job is stalled, or why it is not any more; neither: it has no opinion.
+    stall: Stall | None = None
+    stall_end: str = ""
 
     @classmethod
     def of(
@@ -80,6 +84,7 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
         children: JobChildren = JobChildren(),  # noqa: B008 - frozen
         site: Site = Site(),  # noqa: B008 - frozen
         find: ObjectLookup = lambda resource, name: None,
+        verdict: HangVerdict = HangVerdict(),  # noqa: B008 - frozen
     ) -> "ObservedJob[J]":
         """Apply the defaults, assign pods to replicas, and look up the companions of the job."""
         job = framework.default(job)
@@ -112,6 +117,8 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
             gang_spec=spec,
             pod_group=pod_group,
             gang_state=_pod_group_state(scheduler, pod_group, job.metadata.uid),
+            stall=verdict.stall,
+            stall_end=verdict.end,
         )
 
     @property

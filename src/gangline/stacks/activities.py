@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gangline.stacks.frames import is_own, own_frames
+from gangline.stacks.frames import is_own, own_frames, short_name
 from gangline.stacks.model import Frame, ProcessStack, ThreadStack
 
 ActivityKind = Literal[
@@ -261,7 +261,7 @@ def _frame_activity(thread: ThreadStack) -> StackActivity:
     if detail is not None:
         return detail
     python = [frame for frame in thread.frames if not frame.native]
-    name = next((frame.function for frame in (*own, *python, *thread.frames)), "")
+    name = next((short_name(frame) for frame in (*own, *python, *thread.frames)), "")
     name = "its main program" if name == "<module>" else name
     return StackActivity("run", f"run {name}") if thread.active else StackActivity("unknown", f"are in {name}")
 
@@ -270,8 +270,12 @@ def _library_activity(frames: Sequence[Frame]) -> StackActivity | None:
     """What the library does that the user's code called: the call nearest to the user's code says it best."""
     for frame in reversed(frames):
         for pattern in _TABLE:
-            if not frame.native and pattern.path.search(frame.file) and pattern.functions.match(frame.function):
-                return StackActivity(pattern.kind, pattern.verb.replace("{}", frame.function.strip("_")))
+            if (
+                not frame.native
+                and pattern.path.search(frame.file)
+                and pattern.functions.match(name := short_name(frame))
+            ):
+                return StackActivity(pattern.kind, pattern.verb.replace("{}", name.strip("_")))
     return None
 
 

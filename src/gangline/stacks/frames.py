@@ -66,3 +66,9 @@ def place(frame: Frame) -> tuple[str, str, int]:
 
 def places(frames: Iterable[Frame]) -> tuple[tuple[str, str, int], ...]:
     return tuple(map(place, frames))
+
+
+def short_name(frame: Frame) -> str:
+    """The name of a function without its class, and of native code without the types of its arguments."""
+    name = re.split(r"[<(\[]", frame.function, maxsplit=1)[0] or frame.function if frame.native else frame.function
+    return name if frame.native else name.rpartition(".")[2]

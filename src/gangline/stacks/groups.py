@@ -17,6 +17,7 @@ HELPER_COMMANDS = (
 HELPER_FILES = ("torch/utils/data/_utils/worker.py", "torch/_inductor/compile_worker")
 UNCOMPARED_REPLICAS = ("launcher", "ps", "evaluator")
 """Replica types that do other work than the team, so that they stand elsewhere in health, too."""
+MAX_COMMAND = 32
 TEAM_KINDS = frozenset({"team", "join"})
 
 
@@ -28,7 +29,7 @@ class RankPlace(msgspec.Struct, frozen=True):
     pid: int
     frames: tuple[Frame, ...]
     activity: StackActivity
-    # The user's own line, as `train.py:88`; empty if no frame is the user's.
+    # The user's own line, as `train.py:88`; without any frame the command; empty if no frame is the user's.
     location: str = ""
     error: str = ""
 
@@ -116,8 +117,12 @@ def _rank_place(rank: RankStack, main: ProcessStack, *, only: bool) -> RankPlace
         # The line that does not return is the one in the data loader's process.
         frames, doing = (*reader.frames, *frames), StackActivity("data", "read data")
     own = own_frames(frames)
-    where = location(own[0]) if own else ""
+    where = location(own[0]) if own else _shortened(main.command) if not frames else ""
     return RankPlace(replica, number, main.pid, frames, doing, where, main.error)
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"
 
 
 def main_processes(processes: Sequence[ProcessStack]) -> Iterator[ProcessStack]:

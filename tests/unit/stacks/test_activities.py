@@ -26,7 +26,7 @@ def words(*frames: Frame, active: bool = False, state: str = "S") -> str:
         ("initialize", "jax/_src/distributed.py", "waits for the other ranks to join"),
         ("sync_global_devices", "jax/experimental/multihost_utils.py", "waits in sync_global_devices"),
         ("synchronize", "horovod/torch/mpi_ops.py", "waits in synchronize"),
-        ("_try_get_data", "torch/utils/data/dataloader.py", "waits for data"),
+        ("_MultiProcessingDataLoaderIter._try_get_data", "torch/utils/data/dataloader.py", "waits for data"),
         ("save", "torch/serialization.py", "writes a checkpoint"),
         ("backend_compile", "jax/_src/compiler.py", "compiles"),
         ("acquire", "filelock/_api.py", "waits for a file lock"),
@@ -43,7 +43,7 @@ def test_library_calls(function: str, file: str, text: str) -> None:
     [
         ("wait", "subprocess.py", "waits for a subprocess"),
         ("join", "threading.py", "waits for a thread"),
-        ("get", "queue.py", "waits for a queue"),
+        ("Queue.get", "queue.py", "waits for a queue"),
         ("result", "concurrent/futures/_base.py", "waits for a future"),
         ("readinto", "socket.py", "waits for the network"),
         ("recv", "multiprocessing/connection.py", "waits for another process"),

@@ -37,7 +37,7 @@ LABEL_WIDTH = 10
 MIN_WRAP_WIDTH = 40
 _KUBECTL_COMMAND = re.compile(r"\bkubectl (?=[a-z])")
 _GANGLINE_COMMAND = re.compile(
-    r"\bgangline (?:apply|delete|describe|events|exec|get|logs|restart|resume|scale|suspend|why) "
+    r"\bgangline (?:apply|delete|describe|events|exec|get|logs|restart|resume|scale|stacks|suspend|why) "
 )
 
 

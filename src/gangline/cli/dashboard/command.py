@@ -142,6 +142,7 @@ def _connection(request: DashboardRequest, server: ServerOptions) -> "tuple[Conn
 
 async def _serve(request: DashboardRequest, connection: "Connection", namespace: str) -> None:
     from gangline.base.clock import SystemClock
+    from gangline.base.log import configure_logging
     from gangline.base.tasks import run_until_first
     from gangline.cli.dashboard.tools import dashboard_tools
     from gangline.dashboard.app import serve_dashboard
@@ -149,6 +150,7 @@ async def _serve(request: DashboardRequest, connection: "Connection", namespace:
     from gangline.dashboard.links import DashboardAddress, new_secret
     from gangline.dashboard.settings import DashboardSettings, LoginMethod
 
+    configure_logging("WARNING")
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

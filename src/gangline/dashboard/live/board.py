@@ -112,7 +112,7 @@ class BoardFeed(Feed):
                 informer = await self._watch(stack, kind, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
                     self._jobs[kind.plural] = informer
-                    subscribed.enter_context(informer.subscribe(self._on_job(kind.plural)))
+                    subscribed.enter_context(informer.subscribe(self.guarded(self._on_job(kind.plural))))
             await self._wait_for_first_lists(self._jobs.values())
             self._ready.set()
             self.mark_changed()
@@ -134,7 +134,7 @@ class BoardFeed(Feed):
             (self._events, self._on_event),
         ):
             if informer is not None:
-                subscribed.enter_context(informer.subscribe(subscriber))
+                subscribed.enter_context(informer.subscribe(self.guarded(subscriber)))
 
     async def _watch(
         self,

@@ -80,6 +80,11 @@ class ViewerRights:
         self._known_namespaces = dict.fromkeys(name for name in home_namespaces if name)
         self._answers: dict[object, tuple[float, Any]] = {}
 
+    @property
+    def known_namespaces(self) -> tuple[str, ...]:
+        """The namespaces that are looked at if the viewer may not read all of them."""
+        return tuple(self._known_namespaces)
+
     async def user(self) -> str:
         """The viewer's name; empty if the server does not tell. Raises `Unauthorized`."""
         return await self._remember("user", self._ask_user)

@@ -148,7 +148,7 @@ class Viewer:
     @asynccontextmanager
     async def _join(self, name: tuple[str, ...], make: Callable[[], Feed]) -> AsyncIterator[Feed]:
         running = self._feeds.get(name)
-        if running is None or running.feed.is_over:
+        if running is None or running.feed.is_outdated():
             if len(self._running) >= MAX_VIEWS:
                 raise TooManyViews(f"more than {MAX_VIEWS} views at once; wait some seconds")
             running = self._feeds[name] = _RunningFeed(make(), self._group)

@@ -13,10 +13,11 @@ from gangline.dashboard.rows.detail import object_yaml, shown_object
 from gangline.dashboard.rows.job_row import job_row, progress_view
 from gangline.dashboard.rows.log_page import AttemptLine, LogQuery, log_page, merged_attempts
 from gangline.dashboard.rows.queues import places_in_line, queue_rows
-from gangline.dashboard.rows.sweeps import SWEEP_LABEL, TRIAL_ANNOTATION, sweep_views, trial_note
+from gangline.dashboard.rows.sweeps import TRIAL_ANNOTATION, sweep_views, trial_note
 from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_job, trimmed_pod
 from gangline.dashboard.rows.why import evidence_view, next_step
 from gangline.dashboard.web.jobs import JobFilter
+from gangline.history.selection import SWEEP_LABEL
 from gangline.summary.log_lines import TimedLine
 from gangline.summary.objects import JOB_KINDS
 from gangline.summary.pending_reasons import pod_details

@@ -114,6 +114,10 @@ class Feed(ABC):
         if self.problem is not None:
             raise self.problem
 
+    def is_outdated(self) -> bool:
+        """Whether a new viewer would see more than this feed has: it begins anew then."""
+        return self.is_over
+
     def end(self, problem: GanglineError) -> None:
         """The view cannot be shown, or not any more: connections end, and the next viewer begins anew."""
         self.problem, self.is_over = problem, True

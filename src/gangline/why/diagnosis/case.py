@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline.api.core import Container, ContainerStatus, Node, Pod, PodPhase
-from gangline.api.kubeflow.training import Failure
+from gangline.api.kubeflow.training import Failure, RecoveryStatus
 from gangline.api.meta import Condition
 from gangline.api.quantity import Quantity
 from gangline.stacks.model import RankStack
@@ -145,6 +145,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     restart_streak: int = 0
     last_restart_at: datetime | None = None
     first_failure: Failure | None = None
+    # What the recovery policy did last.
+    recovery: RecoveryStatus | None = None
     # The training container; empty for the first container.
     container: str = ""
     # Whether it is a training job, so that gangline's commands work on it.

@@ -13,9 +13,9 @@ import pytest
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
 from gangline.cli.cleanup.processes import kill_pod
-from gangline.cli.resources import process_usage
-from gangline.cli.resources.process_usage import CLOCK_TICK, UsageSampler
+from gangline.node import usage as process_usage
 from gangline.node.checkpoint import RunRecord, StartRecord, StateFolder
+from gangline.node.usage import CLOCK_TICK, UsageSampler
 from gangline.testing.clock import FakeClock
 from support.waiting import wait_until_blocking
 

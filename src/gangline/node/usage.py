@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import psutil
 
+from gangline.api.meta import Key
 from gangline.base.clock import Clock
-from gangline.node.checkpoint import PodFolder, StateFolder
+from gangline.node.checkpoint import PodFolder, RunFiles, StateFolder
 from gangline.node.runtime.shim import MARK_VARIABLE
 from gangline.stacks.processes import environment_value
 
@@ -28,6 +29,23 @@ class ResourceUsage(NamedTuple):
     def __add__(self, other: object) -> "ResourceUsage":
         assert isinstance(other, ResourceUsage)
         return ResourceUsage(self.cores + other.cores, self.memory + other.memory, self.gpus + other.gpus)
+
+
+class ContainerUsage(NamedTuple):
+    """What one container of a pod uses."""
+
+    pod: Key
+    uid: str
+    container: str
+    usage: ResourceUsage
+
+
+class ContainerProcess(NamedTuple):
+    """The first process of a container that is alive, and the mark of its run."""
+
+    container: str
+    pid: int
+    mark: str
 
 
 MARK_READS = 2
@@ -57,22 +75,40 @@ class UsageSampler:
         """The same, by the uid of the pod."""
         return {folder.uid: usage for folder, usage in self._sample_pods()}
 
-    def _sample_pods(self) -> list[tuple[PodFolder, ResourceUsage]]:
-        sessions = _pids_by_session()
-        runs = [(folder, live_runs(folder)) for folder in self._pods.pods()]
-        leaders = {pid for _, pids in runs for pid in pids}
-        executed = self._executed_pids({mark for _, pids in runs for mark in pids.values()}, sessions, leaders)
+    def sample_containers(self) -> list[ContainerUsage]:
+        """The usage of each container since the last sample, without its devices and without those that it did not have."""
+        known = set(self._last_samples)
         return [
+            ContainerUsage(folder.key, folder.uid, process.container, usage)
+            for folder, measured in self._measure()
+            for process, usage in measured
+            if process.pid in known
+        ]
+
+    def _sample_pods(self) -> list[tuple[PodFolder, ResourceUsage]]:
+        return [
+            (folder, sum((usage for _, usage in measured), _devices(folder))) for folder, measured in self._measure()
+        ]
+
+    def _measure(self) -> list[tuple[PodFolder, list[tuple[ContainerProcess, ResourceUsage]]]]:
+        """The pods with a process, and what each of their containers uses."""
+        sessions = _pids_by_session()
+        alive = [(folder, processes) for folder in self._pods.pods() if (processes := live_containers(folder))]
+        leaders = {process.pid for _, processes in alive for process in processes}
+        marks = {process.mark for _, processes in alive for process in processes}
+        executed = self._executed_pids(marks, sessions, leaders)
+        measured = [
             (
                 folder,
-                sum(
-                    (self._container_usage(pid, (*sessions[pid], *executed[mark])) for pid, mark in pids.items()),
-                    _devices(folder),
-                ),
+                [
+                    (process, self._container_usage(process.pid, (*sessions[process.pid], *executed[process.mark])))
+                    for process in processes
+                ],
             )
-            for folder, pids in runs
-            if pids
+            for folder, processes in alive
         ]
+        self._last_samples = {pid: last for pid, last in self._last_samples.items() if pid in leaders}
+        return measured
 
     def _executed_pids(
         self, marks: set[str], sessions: Mapping[int, Sequence[int]], leaders: set[int]
@@ -104,22 +140,26 @@ class UsageSampler:
         return ResourceUsage(used / (now - last_time), memory)
 
 
-def live_runs(folder: PodFolder) -> dict[int, str]:
-    """The pids of the first processes of a pod's containers that are alive, with the marks of their runs.
+def live_containers(folder: PodFolder) -> list[ContainerProcess]:
+    """The first processes of a pod's containers that are alive.
 
     Without those that a container engine runs: the process of this machine is only its client.
     """
-    runs = ((files.start_record(), files.run_record()) for files in folder.all_runs() if files.lock.is_held())
-    return {
-        start.pid: run.id if run is not None else ""
-        for start, run in runs
+    runs = ((files.folder.name, files.start_record(), files.run_record()) for files in _live_runs(folder))
+    return [
+        ContainerProcess(container, start.pid, run.id if run is not None else "")
+        for container, start, run in runs
         if start is not None and (run is None or not run.engine)
-    }
+    ]
+
+
+def _live_runs(folder: PodFolder) -> list[RunFiles]:
+    return [files for files in folder.all_runs() if files.lock.is_held()]
 
 
 def _devices(folder: PodFolder) -> ResourceUsage:
     """The GPUs of a pod's containers that are alive."""
-    records = [files.run_record() for files in folder.all_runs() if files.lock.is_held()]
+    records = [files.run_record() for files in _live_runs(folder)]
     devices = [record.devices for record in records if record is not None]
     return ResourceUsage(gpus=tuple((name, str(id_)) for held in devices for name in held for id_ in held[name]))
 

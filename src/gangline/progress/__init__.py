@@ -21,10 +21,24 @@ def report(*, step: float, total: float | None = None, **metrics: float) -> None
     left out;
     numbers of other libraries (numpy, torch) are converted.
     """
+    _offer_stacks_once()
     said = {"step": step, **({} if total is None else {"total": total}), **metrics}
     numbers = {name: number for name, value in said.items() if (number := _json_number(value)) is not None}
     sys.stdout.write(json.dumps({"progress": numbers}) + "\n")
     sys.stdout.flush()
+
+
+_stacks_offered = False
+
+
+def _offer_stacks_once() -> None:
+    """Let `gangline stacks` see where this program stands. Imported here: a program that never reports needs none of it."""
+    global _stacks_offered
+    if not _stacks_offered:
+        _stacks_offered = True
+        from gangline.progress.stacks import offer_stacks
+
+        offer_stacks()
 
 
 def _json_number(value: object) -> float | int | None:

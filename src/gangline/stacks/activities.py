@@ -19,6 +19,7 @@ ActivityKind = Literal[
     "sleep",
     "checkpoint",
     "compile",
+    "import",
     "serve",
     "device",
     "stopped",
@@ -121,6 +122,7 @@ _TABLE = (
     _frames(r"torch/_inductor/(?:compile_fx|codecache|async_compile)\.py", _ANY, "compile", "compile"),
     _frames(r"torch/utils/cpp_extension\.py", r"\w*build\w*|load\w*|_jit_compile", "compile", "compile"),
     _frames(r"triton/(?:compiler|backends)/.*\.py", _ANY, "compile", "compile"),
+    _frames(r"<frozen importlib\.", _ANY, "import", "import modules"),
     # Devices.
     _frames(r"torch/cuda/(?:__init__|streams)\.py", r"synchronize|wait", "device", "wait for the GPU"),
     _frames(r"jax/_src/array\.py", r"_value|__array__|\w*block_until_ready\w*|item", "device", "wait for the device"),
@@ -234,6 +236,7 @@ _WAIT_CHANNELS: tuple[tuple[re.Pattern[str], ActivityKind, str], ...] = (
 )
 """What a thread waits for by the kernel's function that it sleeps in. The first match counts."""
 
+CLEAR_WAITS = frozenset({"wait for a file lock", "sleep", "wait for storage", "wait for a process of its own"})
 DETAILS = frozenset({"team", "join", "lock", "process", "checkpoint"})
 """What says more of a stack than that it reads data."""
 
@@ -253,8 +256,11 @@ def _frame_activity(thread: ThreadStack) -> StackActivity:
     own = own_frames(thread.frames)
     # All frames, if an installed package is the program: it may be a launcher that is known.
     at = thread.frames.index(own[0]) if own and is_own(own[0]) else len(thread.frames)
-    detail = _library_activity(thread.frames[:at]) or (_code_activity(own[0]) if at == 0 else None)
-    detail = detail or _native_activity(thread.frames[:at])
+    # The source line counts if all that it calls is C.
+    detail = _library_activity(thread.frames[:at])
+    if detail is None and own and all(frame.native for frame in thread.frames[:at]):
+        detail = _code_activity(own[0])
+    detail = detail or _native_activity(thread.frames[:at]) or _waiting_activity(thread)
     reads_data = any(_DATA_CALLERS.search(frame.file) for frame in thread.frames[at:])
     if reads_data and (detail is None or detail.kind not in DETAILS):
         return StackActivity("data", "read data")
@@ -262,7 +268,7 @@ def _frame_activity(thread: ThreadStack) -> StackActivity:
         return detail
     python = [frame for frame in thread.frames if not frame.native]
     name = next((short_name(frame) for frame in (*own, *python, *thread.frames)), "")
-    name = "its main program" if name == "<module>" else name
+    name = "the main program" if name == "<module>" else name
     return StackActivity("run", f"run {name}") if thread.active else StackActivity("unknown", f"are in {name}")
 
 
@@ -284,8 +290,14 @@ def _code_activity(frame: Frame) -> StackActivity | None:
 
 
 def _native_activity(frames: Sequence[Frame]) -> StackActivity | None:
-    named = (frame.function for frame in reversed(frames) if frame.native)
+    named = (short_name(frame) for frame in reversed(frames) if frame.native)
     return next((match for name in named for match in _table_matches(_NATIVE_TABLE, name)), None)
+
+
+def _waiting_activity(thread: ThreadStack) -> StackActivity | None:
+    """What an idle thread in C code waits for, where the kernel's word is clear: a futex may be anything."""
+    detail = next(_table_matches(_WAIT_CHANNELS, thread.wait_channel), None) if not thread.active else None
+    return detail if detail is not None and detail.verb in CLEAR_WAITS else None
 
 
 def _kernel_activity(process: ProcessStack, thread: ThreadStack) -> StackActivity:

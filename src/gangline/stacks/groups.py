@@ -14,6 +14,8 @@ HELPER_COMMANDS = (
     "multiprocessing.forkserver",
 )
 """Processes that Python starts beside a program."""
+MPI_AGENT = "mpi_agent.py"
+"""Our own program, by which mpirun starts a rank in another pod."""
 HELPER_FILES = ("torch/utils/data/_utils/worker.py", "torch/_inductor/compile_worker")
 UNCOMPARED_REPLICAS = ("launcher", "ps", "evaluator")
 """Replica types that do other work than the team, so that they stand elsewhere in health, too."""
@@ -40,7 +42,8 @@ class RankPlace(msgspec.Struct, frozen=True):
 
     @property
     def is_compared(self) -> bool:
-        return not self.replica.lower().startswith(UNCOMPARED_REPLICAS)
+        """Whether it does the same work as the others. A launcher may run a rank itself."""
+        return self.rank is not None or not self.replica.lower().startswith(UNCOMPARED_REPLICAS)
 
 
 class StackGroup(msgspec.Struct, frozen=True):
@@ -78,14 +81,22 @@ class StackGroup(msgspec.Struct, frozen=True):
     def error(self) -> str:
         return self.places[0].error
 
+    @property
+    def is_compared(self) -> bool:
+        return any(one.is_compared for one in self.places)
+
 
 def stack_groups(ranks: Iterable[RankStack]) -> tuple[StackGroup, ...]:
-    """The ranks by where they stand: the largest group first, then in the order of the ranks."""
+    """The ranks by where they stand: the largest group first, those that do other work last."""
     groups: dict[object, list[RankPlace]] = {}
     for one in ranks:
         for standing in rank_places(one):
             groups.setdefault(_group_key(standing), []).append(standing)
-    return tuple(StackGroup(tuple(one)) for one in sorted(groups.values(), key=len, reverse=True))
+    return tuple(sorted((StackGroup(tuple(one)) for one in groups.values()), key=_group_order))
+
+
+def _group_order(group: StackGroup) -> tuple[bool, int]:
+    return not group.is_compared, -len(group.places)
 
 
 def _group_key(one: RankPlace) -> object:
@@ -153,7 +164,7 @@ def _is_launcher(process: ProcessStack) -> bool:
 
 def is_helper(process: ProcessStack) -> bool:
     """Whether a process works for another one of its replica: a data loader, or a part of Python's own."""
-    if any(word in process.command for word in HELPER_COMMANDS):
+    if any(word in process.command for word in (*HELPER_COMMANDS, MPI_AGENT)):
         return True
     return any(name in frame.file for thread in process.threads for frame in thread.frames for name in HELPER_FILES)
 
@@ -185,7 +196,7 @@ def odd_groups(groups: Sequence[StackGroup]) -> tuple[StackGroup, ...]:
 
     Where some wait for the team, it is those who do not. Else it is the few against the many.
     """
-    compared = [group for group in groups if any(one.is_compared for one in group.places)]
+    compared = [group for group in groups if group.is_compared]
     if len(compared) < 2:
         return ()
     waiting = [group for group in compared if group.activity.kind in TEAM_KINDS]

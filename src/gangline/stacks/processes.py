@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,8 +44,18 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     @property
     def rank(self) -> int | None:
         """The rank that the environment names."""
-        values = (self.environment.get(name, "") for name in RANK_VARIABLES)
-        return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
+        return rank_in(self.environment)
+
+
+def rank_in(environment: Mapping[str, str]) -> int | None:
+    """The rank that an environment names; None if it names none."""
+    values = (environment.get(name, "") for name in RANK_VARIABLES)
+    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
+
+
+def stat_cpu_seconds(fields: Sequence[str]) -> float:
+    """The CPU time in /proc/PID/stat, given its fields from the state on."""
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
 
 class ProcessTable:
@@ -73,16 +83,11 @@ class ProcessTable:
 
     def marked(self, marks: Iterable[str]) -> dict[str, list[int]]:
         """By mark, the processes that have it in their environment: `NAME=value`. For commands that others started."""
-        texts = {mark: mark.encode() for mark in marks}
-        pids: dict[str, list[int]] = {mark: [] for mark in texts}
-        if not self._linux or not texts:
-            return pids
-        for pid in sorted(self._parents):
-            with suppress(OSError):
-                lines = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
-                for mark, text in texts.items():
-                    if text in lines:
-                        pids[mark].append(pid)
+        texts = {mark.encode(): mark for mark in marks}
+        pids: dict[str, list[int]] = {mark: [] for mark in texts.values()}
+        for pid in sorted(self._parents) if self._linux and texts else ():
+            for text in texts.keys() & _environment(pid):
+                pids[texts[text]].append(pid)
         return pids
 
     def facts(self, pid: int) -> ProcessFacts | None:
@@ -99,12 +104,23 @@ class ProcessTable:
             pid,
             int(stat[1]),
             stat[0],
-            (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS,
+            stat_cpu_seconds(stat),
             words,
             {name: value for name, _, value in pairs if name in RANK_VARIABLES},
             _is_python(folder),
             tuple(_kernel_threads(folder)),
         )
+
+
+def environment_value(pid: int, name: str) -> str:
+    """A variable in the environment that a process was started with; empty if it is not there or cannot be read."""
+    start = f"{name}=".encode()
+    values = (line.removeprefix(start) for line in _environment(pid) if line.startswith(start))
+    return next((value.decode(errors="replace") for value in values), "")
+
+
+def _environment(pid: int) -> set[bytes]:
+    return set(_read(PROC / str(pid) / "environ").split(b"\0"))
 
 
 def _stat(pid: int) -> list[str]:

@@ -12,6 +12,8 @@ import msgspec
 from gangline.stacks.model import Frame, ThreadStack
 
 INSTALL_HINT = "pip install 'gangline[stacks]'"
+NOT_INSTALLED = "py-spy is not installed"
+NOT_INSTALLED_THERE = "py-spy is not in the image"
 MAIN_THREAD = "MainThread"
 
 _PERMISSION = re.compile(r"permission denied|operation not permitted", re.IGNORECASE)

@@ -17,7 +17,15 @@ from gangline.base.tasks import run_all, time_limit
 from gangline.stacks.frames import own_frames
 from gangline.stacks.model import Frame, ProcessStack, RankStack, ThreadStack
 from gangline.stacks.processes import MAX_COMMAND, ProcessFacts, ProcessTable
-from gangline.stacks.pyspy import decode_dump, dump_command, failure_text, find_py_spy, may_retry, python_command
+from gangline.stacks.pyspy import (
+    NOT_INSTALLED,
+    decode_dump,
+    dump_command,
+    failure_text,
+    find_py_spy,
+    may_retry,
+    python_command,
+)
 
 T = TypeVar("T")
 
@@ -113,7 +121,7 @@ async def _sample(facts: ProcessFacts, program: str, timeout: timedelta, clock: 
     if not facts.is_python or facts.state[:1] in ("Z", "X"):
         return stack
     if not program:
-        return msgspec.structs.replace(stack, error="py-spy is not installed")
+        return msgspec.structs.replace(stack, error=NOT_INSTALLED)
     try:
         async with time_limit(timeout, clock):
             threads, error = await _py_spy(program, facts.pid, native=native)

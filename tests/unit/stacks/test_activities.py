@@ -84,9 +84,14 @@ def test_native_frames_name_the_call() -> None:
     assert words(inner, native, *own_stack(), active=True) == "waits in MPI_Allreduce"
 
 
+def test_the_source_line_says_more_than_what_it_calls_in_c() -> None:
+    native = Frame("MPI_PyMPI_reduce_p2p", "MPI.so", 0, "MPI.so", native=True)
+    assert words(native, *own_stack(code="return comm.allreduce(n)")) == "waits in allreduce"
+
+
 def test_a_stack_that_says_nothing_names_the_function() -> None:
     assert words(*own_stack(), active=True) == "runs step"
-    assert words(frame("<module>"), active=False) == "is in its main program"
+    assert words(frame("<module>"), active=False) == "is in the main program"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +115,20 @@ def test_a_stack_that_says_nothing_names_the_function() -> None:
 def test_programs_without_frames_are_read_from_the_kernel(state: str, channel: str, text: str) -> None:
     one = process(source="proc", state=state, channel=channel)
     assert activity(one, one.threads[0]).text() == text
+
+
+def test_a_call_of_c_that_nothing_else_names_is_read_from_the_kernel() -> None:
+    one = process(own_stack(), channel="flock_lock_inode_wait")
+    assert activity(one, one.threads[0]).text() == "waits for a file lock"
+    # A library may wait for anything with a futex.
+    one = process(own_stack(), channel="futex_wait_queue")
+    assert activity(one, one.threads[0]).text() == "is in step"
+
+
+def test_a_program_that_starts_imports_modules() -> None:
+    loading = frame("_find_and_load", "<frozen importlib._bootstrap>", 1176)
+    torch = frame("<module>", f"{SITE}/torch/__init__.py", 3)
+    assert words(torch, loading, frame("<module>", line=2), active=True) == "imports modules"
 
 
 def test_a_stopped_program_is_stopped_wherever_it_stands() -> None:

@@ -59,8 +59,23 @@ def test_nobody_is_accused_where_nobody_is_in_the_majority() -> None:
 @pytest.mark.parametrize("kind", ["ps", "launcher", "evaluator"])
 def test_replicas_that_do_other_work_are_not_odd(kind: str) -> None:
     other = rank(0, frames=own_stack(5, code="server.join()"), kind=kind)
+    other = msgspec.structs.replace(other, rank=None)
     groups = stack_groups([other, *(rank(n, frames=all_reduce()) for n in range(3))])
     assert odd_ranks(groups) == ()
+    assert stacks_sentence(groups) == "all 3 ranks wait in all_reduce (train.py:88)"
+    assert stacks_sentence(stack_groups([other])) == f"{kind}-0 is in step (train.py:5)"
+
+
+def test_a_launcher_that_runs_a_rank_is_one_of_the_team() -> None:
+    launcher = RankStack("launcher", None, "", (process(reading(), rank=0),))
+    groups = stack_groups([launcher, rank(1, frames=all_reduce())])
+    assert odd_ranks(groups) == ("launcher (rank 0)",)
+
+
+def test_the_agents_of_mpirun_are_no_ranks() -> None:
+    mpirun = process(pid=10, source="proc", command="mpirun -np 2 python train.py", channel="ep_poll")
+    agents = [process(own_stack(), pid=11 + n, parent=10, command="python mpi_agent.py w") for n in range(2)]
+    assert [one.pid for one in main_processes((mpirun, *agents))] == [10]
 
 
 def test_library_lines_do_not_separate_ranks_but_own_lines_do() -> None:

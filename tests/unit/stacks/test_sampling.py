@@ -150,7 +150,7 @@ fcntl.flock(second, fcntl.LOCK_EX)
 def test_a_program_that_spins_stands_where_it_stands(start: Start, tmp_path: Path) -> None:
     text = 'import re\nprint("ready")\nre.match("(a+)+$", "a" * 60 + "b")\n'
     one = target(start(sys.executable, program(tmp_path, text)))
-    stacks = standing("worker-0 (rank 0) runs its main program (train.py:3)", one)
+    stacks = standing("worker-0 (rank 0) runs the main program (train.py:3)", one)
     assert stacks[0].processes[0].threads[0].active
     assert unmoved(stacks, sample(one)) == {"worker-0"}
 

@@ -39,7 +39,8 @@ def _title(group: StackGroup, groups: Sequence[StackGroup], *, odd: bool) -> Sty
     waited_for = group.activity.kind not in TEAM_KINDS and any(one.activity.kind in TEAM_KINDS for one in groups)
     apart = f"the others wait for {'it' if count == 1 else 'them'}" if waited_for else "not where the others are"
     what = "rank" if group.places[0].rank is not None else "replica"
-    title = f"{count} {what if count == 1 else f'{what}s'} {group.verb}"
+    command = f" ({group.location})" if group.location and not group.frames else ""
+    title = f"{count} {what if count == 1 else f'{what}s'} {group.verb}{command}"
     return (Span(title, "bold red" if odd else "bold"), Span(f": {apart}" if odd else "", "red"))
 
 
@@ -114,8 +115,9 @@ def _process_lines(process: ProcessStack) -> Iterator[StyledLine]:
     yield (Span(f"  process {process.pid}", "bold"), Span(f" {state}  {process.command}", "dim"))
     if process.error:
         yield (Span(f"    {process.error}", "yellow"),)
-    for thread in process.threads:
-        yield (Span(f"    {_thread_title(thread)}", ""),)
+    for (title, _), run in itertools.groupby(process.threads, key=lambda one: (_thread_title(one), one.frames)):
+        thread, *more = run
+        yield (Span(f"    {title}", ""), Span(f"  (and {len(more)} more)" if more else "", "dim"))
         yield from frame_lines(thread.frames, fold=False, indent="      ")
 
 

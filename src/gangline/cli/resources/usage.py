@@ -7,15 +7,14 @@ from typing import Any
 
 from gangline.api.meta import JSON, Selector
 from gangline.api.quantity import Quantity
-from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerTarget
-from gangline.cli.resources.process_usage import ResourceUsage, UsageSampler
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound, ServerError
+from gangline.kube.pod_metrics import POD_METRICS, pod_usage
+from gangline.node.usage import ResourceUsage, UsageSampler
 
-POD_METRICS: Resource[JSON] = Resource("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", dict[str, Any])
 SAMPLE_SECONDS = 0.5
 METRICS_MISSING = (
     "there are no measurements: the cluster has no metrics.k8s.io (install metrics-server), "
@@ -38,15 +37,7 @@ async def measure_pods(
         (metrics["metadata"]["namespace"], metrics["metadata"]["name"]): metrics for metrics in page.items
     }
     pod_keys = ((pod["metadata"]["uid"], (pod["metadata"]["namespace"], pod["metadata"]["name"])) for pod in pods)
-    return {uid: _reported_usage(metrics_by_key[key]) for uid, key in pod_keys if key in metrics_by_key}
-
-
-def _reported_usage(metrics: JSON) -> ResourceUsage:
-    total = ResourceUsage()
-    for container in metrics.get("containers") or ():
-        usage = container.get("usage") or {}
-        total += ResourceUsage(quantity_value(usage.get("cpu", "0")), int(quantity_value(usage.get("memory", "0"))))
-    return total
+    return {uid: ResourceUsage(*pod_usage(metrics_by_key[key])) for uid, key in pod_keys if key in metrics_by_key}
 
 
 def node_state(target: ServerTarget) -> Path | None:

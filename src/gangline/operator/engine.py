@@ -43,8 +43,8 @@ from gangline.jobs.observer import (
     owning_jobs,
 )
 from gangline.jobs.plan.actions import PODS, SERVICES
-from gangline.jobs.plan.stall import HangVerdict
 from gangline.jobs.plan.recovery.decision import FailureCause
+from gangline.jobs.plan.stall import HangVerdict
 from gangline.jobs.reconciler import CachedJobReconciler
 from gangline.jobs.site import Site
 from gangline.kube.client import Client

@@ -17,6 +17,7 @@ from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.jobs.plan.observed import JobChildren, ObservedJob, is_owned_by
 from gangline.jobs.plan.recovery.affinity import NO_AVOIDANCE, NodeAvoidance
 from gangline.jobs.plan.recovery.decision import FailureCause
+from gangline.jobs.plan.stall import HangVerdict
 from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache, key_of
 from gangline.runtime.expectations import Expectations
@@ -29,6 +30,8 @@ ORPHAN_INDEX = "orphans"
 """Index of children without a controller, by namespace and the job name and operator name in their labels."""
 
 LogTails = Mapping[str, tuple[str, ...]]
+HangVerdicts = Callable[[str], HangVerdict]
+"""What the hang watcher says of the job with this uid."""
 
 
 def owner_uid(child: Object) -> Iterable[str]:
@@ -94,10 +97,11 @@ class Observer(Generic[J]):
         site: Site,
         clock: Clock,
         bad_nodes: Callable[[datetime], NodeAvoidance] | None = None,
+        hang_verdicts: HangVerdicts = lambda uid: HangVerdict(),
     ) -> None:
         """`bad_nodes` returns the nodes that jobs with a recovery policy avoid at a time."""
         self._framework, self._caches, self._expectations = framework, caches, expectations
-        self._site, self._clock, self._bad_nodes = site, clock, bad_nodes
+        self._site, self._clock, self._bad_nodes, self._hang_verdicts = site, clock, bad_nodes, hang_verdicts
 
     def find_job(self, key: Key) -> J | None:
         """The job alone, as the cache shows it; None if it does not exist or is being deleted."""
@@ -116,7 +120,8 @@ class Observer(Generic[J]):
         children = self._children(job, logs or {}, cause)
         find, now = partial(self._find, job), self._clock.now()
         bad_nodes = self._bad_nodes(now) if self._bad_nodes is not None else NO_AVOIDANCE
-        return ObservedJob.of(self._framework, job, now, children, self._site, find, bad_nodes)
+        verdict = self._hang_verdicts(job.metadata.uid)
+        return ObservedJob.of(self._framework, job, now, children, self._site, find, bad_nodes, verdict)
 
     def _children(self, job: J, logs: LogTails, cause: FailureCause | None) -> JobChildren:
         uid = job.metadata.uid

@@ -78,6 +78,8 @@ class ConditionType(StrEnum):
     FAILED = "Failed"
     BLOCKED = "Blocked"
     """gangline's own: the server rejects an object that the job needs (quota, pod security). The operator retries."""
+    STALLED = "Stalled"
+    """gangline's own: the job runs and makes no progress. A job that never stalled does not have it."""
 
 
 class CleanPodPolicy(StrEnum):

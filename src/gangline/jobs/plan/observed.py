@@ -29,6 +29,7 @@ from gangline.jobs.plan.recovery.decision import FailureCause, excluded_nodes
 from gangline.jobs.plan.recovery.memory import with_raised_memory
 from gangline.jobs.plan.recovery.policy import RecoveryPolicy, parse_recovery
 from gangline.jobs.plan.render import port_number
+from gangline.jobs.plan.stall import HangVerdict, Stall
 from gangline.jobs.pods.replicas import Gang
 from gangline.jobs.site import SchedulerChoice, Site, choose_scheduler
 
@@ -80,6 +81,9 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
     recovery: RecoveryPolicy | None = None
     # The nodes that new pods keep away from.
     avoidance: NodeAvoidance = NO_AVOIDANCE
+    # What the hang watcher says: that the job is stalled, or why it is not any more; neither: it has no opinion.
+    stall: Stall | None = None
+    stall_end: str = ""
 
     @classmethod
     def of(
@@ -91,6 +95,7 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
         site: Site = Site(),  # noqa: B008 - frozen
         find: ObjectLookup = lambda resource, name: None,
         bad_nodes: NodeAvoidance = NO_AVOIDANCE,
+        verdict: HangVerdict = HangVerdict(),  # noqa: B008 - frozen
     ) -> "ObservedJob[J]":
         """Apply the defaults, assign pods to replicas, and look up the companions of the job.
 
@@ -131,6 +136,8 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
             gang_state=_pod_group_state(scheduler, pod_group, job.metadata.uid),
             recovery=recovery,
             avoidance=_avoidance(job, bad_nodes, now, site) if recovery is not None else NO_AVOIDANCE,
+            stall=verdict.stall,
+            stall_end=verdict.end,
         )
 
     @property

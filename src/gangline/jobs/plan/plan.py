@@ -30,6 +30,7 @@ from gangline.jobs.plan.recovery.decision import RECOVERY_EVENT, RecoveryStep, w
 from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
+from gangline.jobs.plan.stall import HangVerdict, plan_with_stall
 from gangline.jobs.plan.status import active_status, finished_status, status_with_phase
 from gangline.jobs.pods.replicas import all_pods
 from gangline.jobs.site import missing_scheduler_message
@@ -37,6 +38,11 @@ from gangline.jobs.site import missing_scheduler_message
 
 def reconcile_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
     """The plan for a job. The same input gives the same plan."""
+    plan, verdict = _job_plan(framework, observed), HangVerdict(observed.stall, observed.stall_end)
+    return plan_with_stall(observed.job, plan, verdict, observed.now)
+
+
+def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
     if isinstance(framework, PlansByLauncherJob):
         plan: JobPlan = framework.plan(observed)
         return plan

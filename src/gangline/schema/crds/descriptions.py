@@ -172,7 +172,7 @@ _STATUS_FIELDS: dict[tuple[type, str], str] = {
     (ReplicaStatus, "selector"): "The labels of the pods, for autoscalers.",
     (ReplicaStatus, "state"): "How replicas of this type are doing: Unknown, Running, Succeeded or Failed.",
     (ReplicaStatus, "states"): "Counts of replicas by state.",
-    (Condition, "type"): "Created, Running, Restarting, Suspended, Succeeded, Failed or Blocked.",
+    (Condition, "type"): "Created, Running, Restarting, Suspended, Succeeded, Failed, Blocked or Stalled.",
     (Condition, "status"): "True, False or Unknown.",
     (Condition, "reason"): "Why, as one word.",
     (Condition, "message"): "Why, as a sentence.",

@@ -12,6 +12,9 @@ MAX_METRICS, MAX_METRIC_NAME_LENGTH = 16, 63
 MAX_EXACT_INTEGER = 2**53
 """Larger integers are written as floating point, because many JSON readers cannot hold them exactly."""
 
+CHECKPOINT_BEGIN = "begin"
+CHECKPOINT_WORDS = (CHECKPOINT_BEGIN, "end")
+
 
 class Progress(NamedTuple):
     """The progress of one replica, and its metrics in the order in which it reported them."""
@@ -21,6 +24,8 @@ class Progress(NamedTuple):
     metrics: Mapping[str, float] = {}
     # How long the rest takes, if the program says so.
     remaining_seconds: float | None = None
+    # `begin`: the program saves a checkpoint from now on; `end`: it has saved one.
+    checkpoint: str = ""
 
     @property
     def fraction(self) -> float | None:
@@ -34,7 +39,7 @@ def parse_progress(text: str) -> Progress | None:
     """The report in a line of output; None for any other line. Never raises.
 
     `step` must be a number. Metrics that are not numbers are skipped, and so are a `total` and `remaining_seconds` that are
-    none.
+    none. `checkpoint` is `begin` or `end`; a number is a metric.
     """
     text = text.strip()
     if not text.startswith("{") or '"progress"' not in text or len(text) > MAX_LINE_LENGTH:
@@ -52,7 +57,9 @@ def parse_progress(text: str) -> Progress | None:
     remaining = numbers.pop("remaining_seconds", None)
     if remaining is not None and remaining < 0:
         remaining = None
-    return None if step is None else Progress(step, total, numbers, remaining)
+    checkpoint = body.get("checkpoint")
+    checkpoint = checkpoint if checkpoint in CHECKPOINT_WORDS else ""
+    return None if step is None else Progress(step, total, numbers, remaining, checkpoint)
 
 
 def bounded_progress(progress: Progress) -> Progress:
@@ -60,15 +67,16 @@ def bounded_progress(progress: Progress) -> Progress:
     names = [name for name in progress.metrics if name and len(name) <= MAX_METRIC_NAME_LENGTH][:MAX_METRICS]
     total = None if progress.total is None else _exact_number(progress.total)
     metrics = {name: _exact_number(progress.metrics[name]) for name in names}
-    return Progress(_exact_number(progress.step), total, metrics, progress.remaining_seconds)
+    return Progress(_exact_number(progress.step), total, metrics, progress.remaining_seconds, progress.checkpoint)
 
 
 def progress_line(progress: Progress) -> str:
     """The line that `parse_progress` decodes to this progress."""
     total = {} if progress.total is None else {"total": progress.total}
     remaining = {} if progress.remaining_seconds is None else {"remaining_seconds": progress.remaining_seconds}
-    numbers = {"step": progress.step, **total, **remaining, **progress.metrics}
-    return json.dumps({"progress": numbers}, separators=(",", ":"))
+    checkpoint = {"checkpoint": progress.checkpoint} if progress.checkpoint else {}
+    body = {"step": progress.step, **total, **remaining, **checkpoint, **progress.metrics}
+    return json.dumps({"progress": body}, separators=(",", ":"))
 
 
 def _exact_number(value: float) -> float:

@@ -22,6 +22,7 @@ from gangline.api.kubeflow.training import (
 )
 from gangline.goodput.accrual import (
     accrue,
+    moved,
     opened_ledger,
     ordered_seconds,
     skipped,
@@ -111,7 +112,7 @@ def account(
     known = before.activities if before is not None else {}
     team = _Team.of(framework, observed, status, ledger, known)
     courses = (_course(team.courses.get(member), known.get(member), ledger) for member in known or observed.gang.seats)
-    ledger = accrue(ledger, courses, team.running, now)
+    ledger = accrue(_with_stall(observed, ledger), courses, team.running, now)
     if status.finished:
         return JobAccount(msgspec.structs.replace(ledger, replicas={}, formed_round=None, reached=None))
     if is_suspended:
@@ -123,6 +124,15 @@ def account(
         ledger, replicas=ordered_seconds(counts), formed_round=team.formed_round, reached=team.reached
     )
     return JobAccount(ledger, own)
+
+
+def _with_stall(observed: ObservedJob[J], ledger: GoodputLedger) -> GoodputLedger:
+    """The ledger when a job is found stalled: what was booked as work since its last sign of life was none."""
+    stall = observed.stall
+    if stall is None or observed.job.status.holds(ConditionType.STALLED):
+        return ledger
+    lost = whole_seconds(ledger.until) - whole_seconds(max(stall.since, ledger.since))
+    return moved(ledger, Activity.WORKING, Activity.STALLED, lost * ledger.replicas.get(Activity.WORKING.value, 0))
 
 
 def _newest(before: JobAccount | None, job: TrainingJob) -> JobAccount | None:
@@ -271,13 +281,13 @@ def _running_course(
     changes = [ActivityChange(ALWAYS, _state_before(ledger))]
     if restarted is not None:
         changes.append(ActivityChange(restarted, Activity.RECOMPUTING))
-    stalled = next((found for found in status.conditions if found.type == "Stalled" and found.status == "True"), None)
     current = Activity.WORKING
-    if stalled is not None:
+    if status.holds(ConditionType.STALLED):
         current = Activity.STALLED
-        if stalled.last_transition_time is not None:
-            since = max(changes[-1].at, whole_seconds(min(stalled.last_transition_time, observed.now)))
-            changes.append(ActivityChange(since, Activity.STALLED))
+        condition = status.condition(ConditionType.STALLED)
+        dated = condition.last_transition_time if condition is not None else None
+        since = min(observed.stall.since if observed.stall is not None else dated or observed.now, observed.now)
+        changes.append(ActivityChange(max(changes[-1].at, whole_seconds(since)), Activity.STALLED))
     elif _is_checkpointing(observed, status):
         current = Activity.CHECKPOINTING
     elif reached is not None and reached.repeating:

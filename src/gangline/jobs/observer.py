@@ -13,6 +13,7 @@ from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.base.clock import Clock
 from gangline.jobs.framework import BATCH_JOBS, Framework, J, PlansByLauncherJob
 from gangline.jobs.plan.actions import PODS, SERVICES
+from gangline.jobs.plan.failures.records import LogTails
 from gangline.jobs.plan.observed import JobChildren, ObservedJob, is_owned_by
 from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache, key_of
@@ -24,8 +25,6 @@ OWNER_INDEX = "owner uid"
 """Index of children by the uid of their controller."""
 ORPHAN_INDEX = "orphans"
 """Index of children without a controller, by namespace and the job name and operator name in their labels."""
-
-LogTails = Mapping[str, tuple[str, ...]]
 
 
 def owner_uid(child: Object) -> Iterable[str]:

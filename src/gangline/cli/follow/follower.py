@@ -209,7 +209,8 @@ class Follower:
             return
         text, self._is_ending = self._explain_mistake(mistake), True
         with suppress(KubeError):
-            await fail_job(self._client, job, self.view.failure_record(mistake.replica), text, self._clock.now())
+            failure = self.view.failure_record(self._kind, mistake.replica)
+            await fail_job(self._client, job, failure, text, self._clock.now())
 
     async def _sample_usage(self) -> None:
         now = self._elapsed_seconds()

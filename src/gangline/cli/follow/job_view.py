@@ -14,7 +14,7 @@ from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, stu
 from gangline.cli.output.curve import Point
 from gangline.cli.output.text import StyledLine
 from gangline.cli.resources.process_usage import ResourceUsage
-from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
+from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank, single_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.progress.line import Progress
@@ -141,11 +141,13 @@ class JobView:
         """The replicas that have a process, or are about to."""
         return [name for name, pod in self.pods.items() if pod.status.phase in ("Pending", "Running")]
 
-    def failure_record(self, replica: str) -> Failure:
+    def failure_record(self, kind: JobKind, replica: str) -> Failure:
         """The first failure of a replica, as the status of a job records it."""
         failure = self._failures_with_logs()[replica]
+        spec, counts = getattr(self.job, "spec", None), self.replica_counts(kind)
         return Failure(
             replica=replica,
+            rank=single_rank(kind.kind, spec, counts, replica) if sum(counts.values()) > 1 else None,
             pod=failure.pod,
             exit_code=failure.exit_code,
             reason=failure.reason,

@@ -51,6 +51,7 @@ class Dashboard:
             JOB_PATH: endpoints.job,
             f"{JOB_PATH}/why": endpoints.why,
             f"{JOB_PATH}/logs": endpoints.logs,
+            f"{JOB_PATH}/logs/stream": endpoints.log_stream,
             f"{JOB_PATH}/logs/download": endpoints.download,
             f"{JOB_PATH}/curves": endpoints.curves,
             "/api/cluster": endpoints.cluster,
@@ -128,10 +129,17 @@ class Dashboard:
         ):
             text = with_own_command("This link was used already, or is too old. Get a new one: gangline dashboard\n")
             return web.Response(status=403, text=text)
-        response = web.Response(status=303, headers={"Location": str(request.rel_url.without_query_params("key"))})
+        response = web.Response(status=303, headers={"Location": _without_key(request)})
         if cookie is not None:
             self._set_cookie(request, response, cookie)
         return response
+
+
+def _without_key(request: web.Request) -> str:
+    """Path and query of a request without the key. More than one slash at the beginning would name another host."""
+    rest = request.rel_url.without_query_params("key")
+    query = f"?{rest.raw_query_string}" if rest.raw_query_string else ""
+    return "/" + rest.raw_path.lstrip("/\\") + query
 
 
 def dashboard_app(dashboard: Dashboard) -> web.Application:

@@ -7,7 +7,15 @@ from typing import Protocol
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.history.records import JobSummary, JobVerdict, LogEnd, ObjectVersion, RecordedSpan, SegmentIndex
+from gangline.history.records import (
+    JobSummary,
+    JobVerdict,
+    LogEnd,
+    ObjectVersion,
+    RecordedSpan,
+    SegmentIndex,
+    UsageSample,
+)
 from gangline.history.replay import RecordedChange, SegmentReplay, deleted_job
 from gangline.history.retention import segment_paths
 from gangline.history.segments import HistoryDamaged, read_index, read_text
@@ -128,6 +136,11 @@ class HistoryReader:
         _, changes = self._job_changes(namespace, plural, name, uid)
         found = (change.verdict for change in changes if change.verdict is not None)
         return sorted(found, key=lambda verdict: verdict.at)
+
+    def usage(self, namespace: str, plural: str, name: str, uid: str | None = None) -> list[UsageSample]:
+        """The CPU and memory that the pods of a job used, oldest first."""
+        _, changes = self._job_changes(namespace, plural, name, uid)
+        return sorted((change.usage for change in changes if change.usage is not None), key=lambda sample: sample.at)
 
     def pod_log_ends(self, uid: str, moment: float) -> list[LogEnd]:
         """The ends of the logs of a pod that existed at a moment, oldest first; also of containers that ended later."""

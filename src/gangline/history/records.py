@@ -1,4 +1,4 @@
-"""What a history holds: versions of objects, ends of logs, verdicts; and the lines in which they are on disk.
+"""What a history holds: versions of objects, ends of logs, use of CPU and memory, verdicts; and the lines in which they are on disk.
 
 A segment is a sequence of JSON lines, each an array that begins with a tag. Objects have numbers, which are valid in
 their segment only, so that a line of progress is short. Times on disk are milliseconds since the segment began.
@@ -37,6 +37,16 @@ class LogEnd(msgspec.Struct, frozen=True):
     attempt: int
     """Counts the runs of the container, from 0."""
     text: str
+
+
+class UsageSample(msgspec.Struct, frozen=True, gc=False):
+    """What a pod used at a moment: CPU cores, and bytes of memory."""
+
+    at: float
+    pod: str
+    uid: str
+    cores: float
+    memory: int
 
 
 class JobVerdict(msgspec.Struct, frozen=True):
@@ -149,13 +159,22 @@ class VerdictLine(msgspec.Struct, frozen=True, array_like=True, tag="why"):
     report: dict[str, Any]
 
 
+class UsageLine(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
+    """What a pod used: thousandths of a core, and KiB of memory."""
+
+    object: int
+    at: int
+    millicores: int
+    memory: int
+
+
 class PulseLine(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     """The recorder was there, and had recorded every change until then."""
 
     at: int
 
 
-ChangeLine = BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine
+ChangeLine = BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine | UsageLine
 Line = SegmentStart | ObjectLine | StateLine | ChangeLine | PulseLine
 
 

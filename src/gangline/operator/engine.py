@@ -4,11 +4,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from gangline.api.core import Pod, Service
 from gangline.api.kubeflow.kinds import JOB_SCHEME
-from gangline.api.kubeflow.training import JOB_NAME, JobKind
+from gangline.api.kubeflow.training import JOB_NAME, JobKind, TrainingJob
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheduling import PODGROUPS, QUEUES
 from gangline.api.scheme import Resource, Scheme
@@ -21,6 +22,7 @@ from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
+from gangline.jobs.cause_reader import CauseReader
 from gangline.jobs.events import JobEvents
 from gangline.jobs.executor import CreateSlots, Executor
 from gangline.jobs.framework import Framework, NeedsCompanions, PlansByLauncherJob
@@ -40,6 +42,7 @@ from gangline.jobs.observer import (
     owning_jobs,
 )
 from gangline.jobs.plan.actions import PODS, SERVICES
+from gangline.jobs.plan.recovery.decision import FailureCause
 from gangline.jobs.reconciler import CachedJobReconciler
 from gangline.jobs.site import Site
 from gangline.kube.client import Client
@@ -130,6 +133,7 @@ class JobEngine:
         self._kinds: set[tuple[str, str]] = set()
         self._slots = CreateSlots()
         self._queues: list[WorkQueue[Key]] = []
+        self._causes = LazyCauseReader(settings.cause_reader, client, clock) if settings.cause_reader else None
 
     def add_frameworks(self, frameworks: Sequence[Framework[Any]]) -> None:
         """Add one controller per framework."""
@@ -173,6 +177,7 @@ class JobEngine:
             self._executor(job_kind, events),
             PodLogs(PodSubresources(self._client)),
             self._clock,
+            causes=self._causes,
         )
         informers = [jobs, self._pods, self._services, *companions.values()]
         controller = self._manager.new_controller(
@@ -237,6 +242,22 @@ class JobEngine:
             self._manager.add_informer(informer, required=required)
             self._companions[name] = informer
         return informer
+
+
+class LazyCauseReader:
+    """Loads the reader of causes when the first job needs it."""
+
+    def __init__(self, name: str, client: Client, clock: Clock) -> None:
+        """`name`: the module and the function that makes the reader, `package.module:function`."""
+        self._name, self._client, self._clock = name, client, clock
+        self._reader: CauseReader | None = None
+
+    async def cause(self, job: TrainingJob, kind: JobKind) -> FailureCause | None:
+        if self._reader is None:
+            module, _, function = self._name.partition(":")
+            make: Callable[[Client, Clock], CauseReader] = getattr(import_module(module), function)
+            self._reader = make(self._client, self._clock)
+        return await self._reader.cause(job, kind)
 
 
 class NamespaceGate:

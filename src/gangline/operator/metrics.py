@@ -58,6 +58,7 @@ class JobMetrics:
             "successful": counter("jobs_successful", "Jobs that succeeded."),
             "failed": counter("jobs_failed", "Jobs that failed, for any reason."),
             "restarted": counter("jobs_restarted", "Restarts of replicas."),
+            "stalled": counter("jobs_stalled", "Jobs that ran and made no progress, as often as that happened."),
         }
         self.children = {
             plural: {
@@ -142,6 +143,7 @@ def transitions(before: JobStatus, after: JobStatus) -> dict[str, int]:
         "successful": _became_true(ConditionType.SUCCEEDED, before, after),
         "failed": _became_true(ConditionType.FAILED, before, after),
         "restarted": max(0, after.restarts - before.restarts),
+        "stalled": _became_true(ConditionType.STALLED, before, after),
     }
     return {event: count for event, count in counts.items() if count}
 

@@ -56,6 +56,9 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     mpi_launcher_account: str = ""
     # On an embedded plane: whether pods report progress to it, on loopback. In a cluster `site.progress` says it.
     receives_progress: bool = False
+    # Module and function that make the reader of causes for jobs with a recovery policy; empty: exit codes must do.
+    # By name: `why` is above this package, and only loaded when such a job fails.
+    cause_reader: str = "gangline.why.causes:cause_reader"
 
 
 LOCAL_SETTINGS = OperatorSettings(

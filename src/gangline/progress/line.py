@@ -13,6 +13,12 @@ MAX_EXACT_INTEGER = 2**53
 """Larger integers are written as floating point, because many JSON readers cannot hold them exactly."""
 
 
+MAX_REMAINING_SECONDS = 10 * 365 * 86400
+"""A longer estimate is none: no calendar can hold it."""
+_OWN_NAMES = frozenset({"step", "total", "remaining_seconds"})
+"""Names in a line that are no metrics."""
+
+
 class Progress(NamedTuple):
     """The progress of one replica, and its metrics in the order in which it reported them."""
 
@@ -33,8 +39,8 @@ class Progress(NamedTuple):
 def parse_progress(text: str) -> Progress | None:
     """The report in a line of output; None for any other line. Never raises.
 
-    `step` must be a number. Metrics that are not numbers are skipped, and so are a `total` and `remaining_seconds` that are
-    none.
+    `step` must be a number. Metrics that are not numbers, or whose names cannot be printed, are skipped, and so are a
+    `total` and `remaining_seconds` that are none.
     """
     text = text.strip()
     if not text.startswith("{") or '"progress"' not in text or len(text) > MAX_LINE_LENGTH:
@@ -47,20 +53,18 @@ def parse_progress(text: str) -> Progress | None:
     body = message["progress"] if isinstance(message, dict) and set(message) == {"progress"} else None
     if not isinstance(body, dict):
         return None
-    numbers: dict[str, float] = {name: value for name, value in body.items() if is_number(value)}
+    numbers: dict[str, float] = {name: value for name, value in body.items() if is_number(value) and name.isprintable()}
     step, total = numbers.pop("step", None), numbers.pop("total", None)
-    remaining = numbers.pop("remaining_seconds", None)
-    if remaining is not None and remaining < 0:
-        remaining = None
+    remaining = _credible_remaining(numbers.pop("remaining_seconds", None))
     return None if step is None else Progress(step, total, numbers, remaining)
 
 
 def bounded_progress(progress: Progress) -> Progress:
-    """The progress, small enough for an API object: only the first metrics, without those whose names are too long."""
-    names = [name for name in progress.metrics if name and len(name) <= MAX_METRIC_NAME_LENGTH][:MAX_METRICS]
+    """The progress, small enough for an API object: only the first metrics, without those whose names cannot be kept."""
+    names = [name for name in progress.metrics if _is_metric_name(name)][:MAX_METRICS]
     total = None if progress.total is None else _exact_number(progress.total)
     metrics = {name: _exact_number(progress.metrics[name]) for name in names}
-    return Progress(_exact_number(progress.step), total, metrics, progress.remaining_seconds)
+    return Progress(_exact_number(progress.step), total, metrics, _credible_remaining(progress.remaining_seconds))
 
 
 def progress_line(progress: Progress) -> str:
@@ -69,6 +73,14 @@ def progress_line(progress: Progress) -> str:
     remaining = {} if progress.remaining_seconds is None else {"remaining_seconds": progress.remaining_seconds}
     numbers = {"step": progress.step, **total, **remaining, **progress.metrics}
     return json.dumps({"progress": numbers}, separators=(",", ":"))
+
+
+def _is_metric_name(name: str) -> bool:
+    return 0 < len(name) <= MAX_METRIC_NAME_LENGTH and name.isprintable() and name not in _OWN_NAMES
+
+
+def _credible_remaining(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and 0 <= seconds <= MAX_REMAINING_SECONDS else None
 
 
 def _exact_number(value: float) -> float:

@@ -24,7 +24,7 @@ JOB: JSON = {
 class AllRights:
     """A viewer who may read everything."""
 
-    async def may(self, access: object) -> bool:
+    async def is_granted(self, access: object) -> bool:
         return True
 
 

@@ -1,8 +1,8 @@
 """What all kinds of training job share on the wire: replicas, run policy, status (`kubeflow.org/v1`).
 
 The status is the v1 one, plus what gangline adds: the life cycle (`phase`, `state`, and both per replica type),
-`observedGeneration`, `restarts`, `firstFailure`, `progress`, and the `ledger` from which restarts are counted exactly
-once.
+`observedGeneration`, `restarts`, `firstFailure`, `progress`, `recovery`, and the `ledger` from which restarts are counted
+exactly once.
 """
 
 from enum import StrEnum
@@ -80,6 +80,8 @@ class ConditionType(StrEnum):
     FAILED = "Failed"
     BLOCKED = "Blocked"
     """gangline's own: the server rejects an object that the job needs (quota, pod security). The operator retries."""
+    STALLED = "Stalled"
+    """gangline's own: the job runs and makes no progress. A job that never stalled does not have it."""
 
 
 class CleanPodPolicy(StrEnum):
@@ -152,6 +154,8 @@ class RunPolicy(ApiStruct, frozen=True):
     managed_by: str | None = None
     # gangline's own: whether a failed replica is replaced alone, or the whole gang is restarted.
     restart_scope: str = ""
+    # gangline's own: what follows from which cause, `auto` or rules. `jobs.plan.recovery.policy` reads it.
+    recovery: Any = None
 
 
 class ReplicaStatus(ApiStruct, frozen=True):
@@ -181,6 +185,33 @@ class Failure(ApiStruct, frozen=True):
     # Other replicas failed in the same second, and nothing says which one was first.
     order_unknown: bool = False
     log: tuple[str, ...] = ()
+
+
+class ExcludedNode(ApiStruct, frozen=True):
+    """A node on which new pods of a job do not start for a while, because it failed there."""
+
+    name: str
+    until: Time
+    since: Time | None = None
+    cause: str = ""
+
+
+class RecoveryStatus(ApiStruct, frozen=True):
+    """What the recovery policy of a job did last, why, and what new pods get from it."""
+
+    action: str = ""
+    cause: str = ""
+    message: str = ""
+    replica: str = ""
+    node: str = ""
+    time: Time | None = None
+    # By rule: how often it has restarted the job.
+    counts: dict[str, int] = {}
+    # The part of `restarts` that does not count against backoffLimit.
+    uncounted: int = 0
+    excluded_nodes: tuple[ExcludedNode, ...] = ()
+    # By replica type: the memory limit, where it was raised.
+    memory: dict[str, str] = {}
 
 
 class JobProgress(ApiStruct, frozen=True):
@@ -241,6 +272,8 @@ class JobStatus(ApiStruct, frozen=True):
     first_failure: Failure | None = None
     # Present only if a program reports progress.
     progress: JobProgress | None = None
+    # Present only if the recovery policy has acted.
+    recovery: RecoveryStatus | None = None
     ledger: RestartLedger = RestartLedger()
 
     def condition(self, kind: ConditionType) -> Condition | None:

@@ -32,10 +32,10 @@ from gangline.cli.follow.outcome import RunOutcome
 from gangline.cli.follow.screen import Screen
 from gangline.cli.follow.view import STOPPED
 from gangline.cli.output.text import Span
-from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.jobs.plan.conditions import current_condition
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
+from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress, parse_progress
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary.log_lines import printable_text

@@ -13,10 +13,10 @@ from gangline.cli.follow.mistakes import ProgramMistake, program_mistakes, team_
 from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, stuck_reason, updated_history
 from gangline.cli.output.curve import Point
 from gangline.cli.output.text import StyledLine
-from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank, single_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
+from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.timeline.model import ProgressPoint, TeamTimeline
 from gangline.why.diagnosis.failures import ReplicaFailure

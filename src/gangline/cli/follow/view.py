@@ -9,7 +9,7 @@ import msgspec
 from gangline.api.core import ContainerStatus, Pod, PodPhase
 from gangline.api.durations import human_duration
 from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, number_text, plain_text
-from gangline.cli.resources.process_usage import ResourceUsage
+from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.summary.pending_reasons import NORMAL_WAIT_REASONS
 from gangline.timeline.model import ProgressPoint, TeamTimeline

@@ -29,9 +29,9 @@ from gangline.cli.output.text import ansi_text, can_draw
 from gangline.cli.output.timeline import TimelineStyle
 from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.machine import MachineUsage, measure_machine
-from gangline.cli.resources.process_usage import ResourceUsage
 from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
+from gangline.node.usage import ResourceUsage
 from gangline.summary.objects import PODS
 from gangline.summary.replicas import JOB_NAME, pod_selector, sorted_pods
 

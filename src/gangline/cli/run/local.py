@@ -38,7 +38,6 @@ from gangline.cli.manifests.processes import this_machine
 from gangline.cli.manifests.references import RunObjects
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
-from gangline.cli.resources.process_usage import UsageSampler
 from gangline.cli.run.images import check_images, runs_images
 from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
@@ -66,6 +65,7 @@ from gangline.node.node_status import node_body
 from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
+from gangline.node.usage import UsageSampler
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import local_settings
 from gangline.why.diagnosis.case import DiagnosisTimeouts

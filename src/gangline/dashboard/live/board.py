@@ -14,7 +14,7 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
-from gangline.dashboard.live.rights import ReadScope, Refusal, ViewerRights
+from gangline.dashboard.live.rights import ReadScope, ReadScopes, Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
@@ -79,7 +79,7 @@ class BoardFeed(Feed):
 
     def __init__(self, namespace: str, rights: ViewerRights, watches: WatchPool, clock: Clock) -> None:
         super().__init__(clock)
-        self._namespace, self._rights, self._watches = namespace, rights, watches
+        self._namespace, self._scopes, self._watches = namespace, ReadScopes(rights), watches
         self._jobs: dict[str, Informer[JSON]] = {}
         self._kinds = {kind.plural: kind for kind in JOB_KINDS}
         self._pods: Informer[JSON] | None = None
@@ -101,10 +101,13 @@ class BoardFeed(Feed):
         informers = (*self._jobs.values(), self._pods, self._groups)
         return first_problem(informers)
 
+    async def rights_have_changed(self) -> bool:
+        return await self._scopes.have_changed()
+
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             subscribed = stack.enter_context(ExitStack())
-            scopes = await self._rights.read_scopes(JOB_KINDS, self._namespace)
+            scopes = await self._scopes.read_all(JOB_KINDS, self._namespace)
             for kind in JOB_KINDS:
                 informer = await self._watch(stack, kind, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
@@ -118,7 +121,7 @@ class BoardFeed(Feed):
 
     async def _watch_details(self, stack: AsyncExitStack, subscribed: ExitStack) -> None:
         """Watch what makes a row more exact than the job's own status does."""
-        scopes = await self._rights.read_scopes((PODGROUPS, QUEUES, PODS, EVENTS), self._namespace)
+        scopes = await self._scopes.read_all((PODGROUPS, QUEUES, PODS, EVENTS), self._namespace)
         watch = partial(self._watch, stack)
         self._groups = await watch(PODGROUPS, scopes[PODGROUPS.name], trim=trimmed_group)
         self._queues = await watch(QUEUES, scopes[QUEUES.name])

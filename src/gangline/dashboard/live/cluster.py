@@ -10,7 +10,7 @@ from gangline.api.scheduler_views import PLACEMENT_SCHEME
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
-from gangline.dashboard.live.rights import Refusal, ViewerRights
+from gangline.dashboard.live.rights import ReadScopes, Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.cluster import ClusterView, Hole, NodeRow, PlacedPod, free_holes, node_row, placed_pod
 from gangline.dashboard.rows.job_row import ViewStruct
@@ -37,7 +37,7 @@ class ClusterFeed(Feed):
 
     def __init__(self, rights: ViewerRights, watches: WatchPool, clock: Clock) -> None:
         super().__init__(clock)
-        self._rights, self._watches = rights, watches
+        self._scopes, self._watches = ReadScopes(rights), watches
         self._nodes: Informer[Any] | None = None
         self._pods: Informer[Any] | None = None
         self._rows: dict[str, NodeRow] = {}
@@ -47,10 +47,13 @@ class ClusterFeed(Feed):
     def watch_problem(self) -> str:
         return first_problem((self._nodes, self._pods))
 
+    async def rights_have_changed(self) -> bool:
+        return await self._scopes.have_changed()
+
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            nodes = await self._rights.read_scope(NODES)
-            pods = await self._rights.read_scope(PODS)
+            nodes = await self._scopes.read(NODES)
+            pods = await self._scopes.read(PODS)
             self._refused = [*nodes.refusals, *pods.refusals]
             informers: list[Informer[Any]] = []
             if not nodes.is_empty:

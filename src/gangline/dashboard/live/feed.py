@@ -16,6 +16,7 @@ import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
+from gangline.kube.errors import KubeError, Unauthorized
 
 PATCH_INTERVAL = timedelta(milliseconds=200)
 """The shortest time between two patches. Changes in between are one patch; the first after a pause is sent at once."""
@@ -28,6 +29,10 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 def sse_message(event: str, revision: int, data: Any) -> bytes:
     """A message of a server-sent event stream. JSON has no raw line ends, so one `data` line holds it."""
     return b"event: %s\nid: %d\ndata: %s\n\n" % (event.encode(), revision, _ENCODER.encode(data))
+
+
+class RightsChanged(GanglineError):
+    """A view ends because its viewer may read more or less than when it began."""
 
 
 class Subscription:
@@ -111,6 +116,20 @@ class Feed(ABC):
     def watch_problem(self) -> str:
         """Why what is shown may be out of date; empty if it is not."""
 
+    async def rights_have_changed(self) -> bool:
+        """Whether the viewer may now read more or less than when the feed began."""
+        return False
+
+    async def check_rights(self) -> None:
+        """End the feed if the rights of the viewer have changed: the next one shows what may be read now."""
+        try:
+            if await self.rights_have_changed():
+                self.end(RightsChanged("what you may read has changed; look again"))
+        except Unauthorized as error:
+            self.end(error)
+        except (KubeError, ExceptionGroup):
+            pass  # Nobody can say; the watches have the same problem, which is reported.
+
     @abstractmethod
     def content(self) -> Any:
         """The whole view."""
@@ -169,6 +188,8 @@ class Feed(ABC):
                     await subscription.wait()
             except TimeoutError:
                 problem = self.watch_problem()
+                if problem:
+                    await self.check_rights()
                 yield (
                     b": still here\n\n"
                     if problem == reported

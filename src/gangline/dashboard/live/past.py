@@ -14,6 +14,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.paths import split_path
 from gangline.dashboard.live.rights import Access, AccessRefused, Refusal, ViewerRights
+from gangline.dashboard.live.usage import UsagePoint
 from gangline.dashboard.rows.detail import JobDetail, JobObjects, job_detail
 from gangline.dashboard.rows.job_row import JobRow, job_id, job_row
 from gangline.history.reader import HistoryReader
@@ -42,7 +43,7 @@ class Past:
         wanted = [job for job in recorded if job.plural in kinds and namespace in ("", job.namespace)]
         allowed: dict[tuple[str, str], bool] = {}
         for plural, where in {(job.plural, job.namespace) for job in wanted}:
-            allowed[plural, where] = await self._rights.may(Access("list", kinds[plural], where))
+            allowed[plural, where] = await self._rights.is_granted(Access("list", kinds[plural], where))
         return [summary_row(job) for job in wanted if allowed[job.plural, job.namespace]]
 
     async def rows_at(self, moment: datetime, namespace: str = "") -> list[JobRow]:
@@ -55,7 +56,7 @@ class Past:
             kind = kinds.get(where.plural)
             if kind is None or where.group != kind.group or namespace not in ("", where.namespace):
                 continue
-            if await self._rights.may(Access("list", kind, where.namespace)):
+            if await self._rights.is_granted(Access("list", kind, where.namespace)):
                 rows.append(job_row(kind, body, moment))
         return rows
 
@@ -64,14 +65,14 @@ class Past:
     ) -> tuple[list[ObjectVersion], list[Refusal]]:
         """The versions of a job's objects that the viewer may read, and what of them is refused."""
         access = Access("get", kind, key.namespace)
-        if not await self._rights.may(access):
+        if not await self._rights.is_granted(access):
             raise AccessRefused(await self._rights.refusal(access))
         found = await asyncio.to_thread(self._reader.job_changes, key.namespace, kind.plural, key.name, uid or None)
         refused: list[Refusal] = []
         hidden: set[str] = set()
         for member in MEMBER_KINDS:
             access = Access("list", member, key.namespace)
-            if not await self._rights.may(access):
+            if not await self._rights.is_granted(access):
                 refused.append(await self._rights.refusal(access))
                 hidden.add(member.plural)
         return [version for version in found if split_path(version.path).plural not in hidden], refused
@@ -84,14 +85,24 @@ class Past:
     async def log_ends(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[LogEnd]:
         """The recorded ends of logs of a job. Raises `AccessRefused`."""
         access = Access("get", PODS, key.namespace, subresource="log")
-        if not await self._rights.may(access):
+        if not await self._rights.is_granted(access):
             raise AccessRefused(await self._rights.refusal(access))
         return await asyncio.to_thread(self._reader.log_ends, key.namespace, kind.plural, key.name, uid or None)
+
+    async def usage(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[UsagePoint]:
+        """What was recorded of the CPU and memory of a job's pods; nothing if the viewer may not read such."""
+        if not await self._rights.is_granted(Access("list", PODS, key.namespace)):
+            return []
+        samples = await asyncio.to_thread(self._reader.usage, key.namespace, kind.plural, key.name, uid or None)
+        return [
+            UsagePoint(sample.at, sample.pod.removeprefix(f"{key.name}-"), sample.cores, sample.memory)
+            for sample in samples
+        ]
 
     async def verdicts(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[JobVerdict]:
         """What was recorded of why a job failed or waited. Raises `AccessRefused`."""
         for access in (Access("get", kind, key.namespace), Access("get", PODS, key.namespace, subresource="log")):
-            if not await self._rights.may(access):
+            if not await self._rights.is_granted(access):
                 raise AccessRefused(await self._rights.refusal(access))
         return await asyncio.to_thread(self._reader.verdicts, key.namespace, kind.plural, key.name, uid or None)
 

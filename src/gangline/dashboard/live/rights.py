@@ -14,6 +14,7 @@ from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
 from gangline.kube.errors import ApiError, Forbidden, Unauthorized
+from gangline.kube.pod_metrics import POD_METRICS
 from gangline.summary.objects import NAMESPACES, json_resource
 
 REMEMBERED = timedelta(seconds=30)
@@ -66,8 +67,45 @@ class ReadScope(NamedTuple):
     refusals: tuple[Refusal, ...] = ()
 
     @property
+    def where(self) -> tuple[bool, tuple[str, ...]]:
+        """The scope without what was refused."""
+        return self.everywhere, self.namespaces
+
+    @property
     def is_empty(self) -> bool:
         return not self.everywhere and not self.namespaces
+
+
+class ReadScopes:
+    """Where a viewer may read the resources of one view, as it was when the view began."""
+
+    def __init__(self, rights: "ViewerRights") -> None:
+        self._rights = rights
+        self._scopes: dict[tuple[Resource[Any], str], ReadScope] = {}
+
+    async def read(self, resource: Resource[Any], namespace: str = "") -> ReadScope:
+        """The scope of a resource in a namespace, or everywhere; asked for once."""
+        namespace = namespace if resource.namespaced else ""
+        if (resource, namespace) not in self._scopes:
+            self._scopes[resource, namespace] = await self._rights.read_scope(resource, namespace)
+        return self._scopes[resource, namespace]
+
+    async def read_all(self, resources: Iterable[Resource[Any]], namespace: str = "") -> dict[str, ReadScope]:
+        """The scopes of several resources by their names, asked for at the same time."""
+        scopes: dict[str, ReadScope] = {}
+
+        async def ask(resource: Resource[Any]) -> None:
+            scopes[resource.name] = await self.read(resource, namespace)
+
+        await run_all(ask(resource) for resource in resources)
+        return scopes
+
+    async def have_changed(self) -> bool:
+        """Whether the viewer may read more or less now."""
+        for question, before in list(self._scopes.items()):
+            if (await self._rights.read_scope(*question)).where != before.where:
+                return True
+        return False
 
 
 class ViewerRights:
@@ -88,7 +126,14 @@ class ViewerRights:
         return await self._remember("namespaces", self._list_namespaces)
 
     async def may(self, access: Access) -> bool:
-        """Whether the server would allow it."""
+        """Whether the server would allow it; also if it does not say: the request that follows is then refused."""
+        return await self._answer(access) is not False
+
+    async def is_granted(self, access: Access) -> bool:
+        """Whether the server says that it is allowed. For what no request follows, such as reading the history."""
+        return await self._answer(access) is True
+
+    async def _answer(self, access: Access) -> bool | None:
         return await self._remember(access, lambda: self._ask_access(access))
 
     async def read_scope(self, resource: Resource[Any], namespace: str = "") -> ReadScope:
@@ -107,16 +152,6 @@ class ViewerRights:
         if namespace or not resource.namespaced:
             return ReadScope(everywhere=False, refusals=(await self.refusal(Access("list", resource, namespace)),))
         return await self._namespaced_scope(resource)
-
-    async def read_scopes(self, resources: Iterable[Resource[Any]], namespace: str = "") -> dict[str, ReadScope]:
-        """The scopes of several resources by their names, asked for at the same time."""
-        scopes: dict[str, ReadScope] = {}
-
-        async def ask(resource: Resource[Any]) -> None:
-            scopes[resource.name] = await self.read_scope(resource, namespace if resource.namespaced else "")
-
-        await run_all(ask(resource) for resource in resources)
-        return scopes
 
     async def _namespaced_scope(self, resource: Resource[Any]) -> ReadScope:
         names = (await self.namespaces() or await self._home_namespaces())[:MAX_NAMESPACES]
@@ -142,7 +177,9 @@ class ViewerRights:
         where = where if access.resource.namespaced else "in the cluster"
         grants = " && ".join(grant_commands(denied)) if denied.user else ""
         remedy = f"; an administrator allows it: {grants}" if grants else ""
-        message = f"{denied.user or 'you'} may not {access.verb} {access.resource.plural} {where}{remedy}"
+        # Two groups have pods.
+        what = access.resource.name if access.resource.name == POD_METRICS.name else access.resource.plural
+        message = f"{denied.user or 'you'} may not {access.verb} {what} {where}{remedy}"
         return Refusal(resource=access.resource.plural, namespace=access.namespace, message=message)
 
     async def _home_namespaces(self) -> tuple[str, ...]:
@@ -175,7 +212,7 @@ class ViewerRights:
         except ApiError:
             return True  # The server does not say: the request itself will.
 
-    async def _ask_access(self, access: Access) -> bool:
+    async def _ask_access(self, access: Access) -> bool | None:
         attributes = {
             "verb": access.verb,
             "group": access.resource.group,
@@ -188,7 +225,7 @@ class ViewerRights:
         try:
             review: JSON = await self._client.create(ACCESS_REVIEWS, body)
         except Forbidden:
-            return True  # The server does not say: the request itself will.
+            return None  # The server does not say.
         return bool((review.get("status") or {}).get("allowed"))
 
     async def _remember(self, question: object, ask: Callable[[], Awaitable[T]]) -> T:

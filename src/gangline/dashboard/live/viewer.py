@@ -21,8 +21,10 @@ from gangline.dashboard.live.board import BoardFeed
 from gangline.dashboard.live.cluster import ClusterFeed
 from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.job import JobFeed
+from gangline.dashboard.live.log_follower import SavedPositions
 from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.rights import ViewerRights
+from gangline.dashboard.live.usage import UsageReader
 from gangline.dashboard.live.watches import WatchPool
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
@@ -41,6 +43,10 @@ MAX_VIEWS = 64
 
 class TooManyViews(GanglineError):
     """A viewer asks for more views at once than are served."""
+
+
+class ViewFailed(GanglineError):
+    """A view ended with an error that nobody expected."""
 
 
 class _RunningFeed:
@@ -68,8 +74,13 @@ async def _run(feed: Feed) -> None:
         # Several questions that a server did not answer at the same moment: one of them is enough.
         answers, others = errors.split(GanglineError)
         if answers is None or others is not None:
+            feed.end(ViewFailed("the dashboard failed; its log says why"))
             raise
         feed.end(_first_error(answers))
+    except Exception:
+        # Whoever waits for it gets an answer; `supervise` logs the error.
+        feed.end(ViewFailed("the dashboard failed; its log says why"))
+        raise
 
 
 def _first_error(errors: ExceptionGroup[GanglineError]) -> GanglineError:
@@ -89,6 +100,8 @@ class Viewer:
         self.client = Client(self._transport, options=WriteOptions(FIELD_MANAGER), clock=clock, timeout=REQUEST_TIMEOUT)
         self.rights = ViewerRights(self.client, clock, [connection.namespace])
         self.watches = WatchPool(self.client, clock, group)
+        self.log_positions, self.log_streams = SavedPositions(), 0
+        self.usage = UsageReader(self.client, self.rights, clock)
         self.past = Past(history, self.rights) if history is not None else None
         # The feeds that a new connection joins, and all that run: one that is over may still have connections.
         self._feeds: dict[tuple[str, ...], _RunningFeed] = {}
@@ -143,6 +156,8 @@ class Viewer:
 
     @asynccontextmanager
     async def _join(self, name: tuple[str, ...], make: Callable[[], Feed]) -> AsyncIterator[Feed]:
+        if (joined := self._feeds.get(name)) is not None and not joined.feed.is_over:
+            await joined.feed.check_rights()
         running = self._feeds.get(name)
         if running is None or running.feed.is_over:
             if len(self._running) >= MAX_VIEWS:

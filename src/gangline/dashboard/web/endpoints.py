@@ -18,7 +18,7 @@ from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.dashboard.web import actions, jobs, logs
 from gangline.dashboard.web.curves import read_curves
 from gangline.dashboard.web.guard import Refused, json_response
-from gangline.dashboard.web.streams import send_stream
+from gangline.dashboard.web.streams import send_log_lines, send_stream
 from gangline.kube.errors import NotFound
 from gangline.summary.objects import JOB_KINDS
 from gangline.why.diagnosis.report import Diagnosis
@@ -80,7 +80,7 @@ class ViewerEndpoints:
         """A view, live."""
         match request.query.get("view", "board"):
             case "board":
-                async with viewer.board(request.query.get("namespace", "")) as board:
+                async with viewer.board(jobs.query_namespace(request)) as board:
                     return await self._send(request, board)
             case "job":
                 async with viewer.job(*jobs.parse_job_id(request.query.get("id", ""))) as page:
@@ -105,7 +105,7 @@ class ViewerEndpoints:
 
     async def jobs(self, request: web.Request, viewer: Viewer) -> web.Response:
         """A page of rows: of jobs that exist, with `history` also of those that are gone, with `at` as they were then."""
-        wanted, namespace, moment = jobs.job_filter(request), request.query.get("namespace", ""), _moment(request)
+        wanted, namespace, moment = jobs.job_filter(request), jobs.query_namespace(request), _moment(request)
         if moment is not None:
             if viewer.past is None:
                 raise Refused(404, "there is no history here")
@@ -184,6 +184,22 @@ class ViewerEndpoints:
         uid = request.query.get("uid", "")
         return json_response(await logs.read_page(viewer, viewer.past, kind, key, logs.log_query(request), uid))
 
+    async def log_stream(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
+        """The lines that come after a page of logs, as they are written."""
+        kind, key = jobs.job_address(request)
+        limits = self._settings.limits
+        if self._stream_count >= limits.streams or viewer.log_streams >= limits.log_streams_per_viewer:
+            raise Refused(503, "too many pages follow logs; close some")
+        self._stream_count += 1
+        viewer.log_streams += 1
+        try:
+            follow = request.query.get("follow", "")
+            follower = await logs.log_follower(viewer, kind, key, logs.log_query(request), follow)
+            return await send_log_lines(request, follower, viewer.clock, limits)
+        finally:
+            viewer.log_streams -= 1
+            self._stream_count -= 1
+
     async def download(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
         """All logs of a job, as a file."""
         kind, key = jobs.job_address(request)
@@ -202,8 +218,8 @@ class ViewerEndpoints:
         return response
 
     async def curves(self, request: web.Request, viewer: Viewer) -> web.Response:
-        """Reported numbers over steps or time."""
-        return json_response(await read_curves(request, viewer, viewer.past, *jobs.job_address(request)))
+        """Reported numbers over steps or time, and the CPU and memory that were used."""
+        return json_response(await read_curves(request, viewer, *jobs.job_address(request), _moment(request)))
 
     async def act(self, request: web.Request, viewer: Viewer) -> web.Response:
         """Suspend, resume, restart, scale or delete a job."""
@@ -238,7 +254,7 @@ class ViewerEndpoints:
 
     async def sweeps(self, request: web.Request, viewer: Viewer) -> web.Response:
         """All sweeps, or the one in the path, with their trials."""
-        name, namespace = request.match_info.get("name", ""), request.query.get("namespace", "")
+        name, namespace = request.match_info.get("name", ""), jobs.query_namespace(request)
         async with viewer.board(namespace) as feed:
             await feed.wait_until_ready()
             sweeps = [sweep for sweep in feed.sweeps() if name in ("", sweep.name)]

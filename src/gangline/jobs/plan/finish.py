@@ -20,6 +20,7 @@ from gangline.jobs.plan.conditions import (
 from gangline.jobs.plan.creation import deletions, retained_companion_patches, surplus_deletions
 from gangline.jobs.plan.observed import ObservedJob, is_owned_by
 from gangline.jobs.plan.pod_warnings import exit_events
+from gangline.jobs.plan.recovery.decision import with_recovery
 from gangline.jobs.plan.restarts import RestartTally, failed_pods
 from gangline.jobs.plan.rounds import after_suspension
 from gangline.jobs.plan.status import (
@@ -57,6 +58,8 @@ def finish_plan(
         ledger = msgspec.structs.replace(status.ledger, clear=assessment.deletes_all_pods)
         cause = assessment.cause or status.first_failure
         status = msgspec.structs.replace(status, ledger=ledger, first_failure=cause)
+        if assessment.recovery is not None:
+            status, _ = with_recovery(status, ledger, assessment.recovery, 0, now)
         counters = idle_counters(counters) if assessment.deletes_all_pods else counters
     status = msgspec.structs.replace(status, replica_statuses=counters, completion_time=timestamp(now))
     if isinstance(framework, RunningBeforeEnd) and (isinstance(assessment, JobSucceeding) or assessment.by_framework):

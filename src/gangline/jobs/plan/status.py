@@ -24,8 +24,8 @@ from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import RestartTally, is_permanent
 from gangline.jobs.pods.labels import job_labels
 from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active
-from gangline.progress.eta import MAX_REMAINING_SECONDS, StepReport, estimated_remaining
-from gangline.progress.line import bounded_progress, parse_progress
+from gangline.progress.eta import StepReport, estimated_remaining
+from gangline.progress.line import MAX_REMAINING_SECONDS, bounded_progress, parse_progress
 
 _LEADER_TYPES = ("Chief", "Master", UNINDEXED_TYPE)
 

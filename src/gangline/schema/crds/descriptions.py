@@ -15,9 +15,11 @@ from gangline.api.kubeflow.kinds import (
     XGBoostJobSpec,
 )
 from gangline.api.kubeflow.training import (
+    ExcludedNode,
     Failure,
     JobProgress,
     JobStatus,
+    RecoveryStatus,
     ReplicaSpec,
     ReplicaStatus,
     RunPolicy,
@@ -118,6 +120,9 @@ _POLICY_FIELDS: dict[tuple[type, str], str] = {
         "What is restarted when a replica failed and may be: the Replica alone, which is the default, or the whole Job, "
         "whose new pods wait until the last old one is gone. A failure under restartPolicy Never ends the job."
     ),
+    (RunPolicy, "recovery"): (
+        "What follows from which cause of a failure: auto, or rules. Default: restartPolicy decides, as in v1."
+    ),
     (SchedulingPolicy, "minAvailable"): "How many pods must fit at once for any to start. Default: all.",
     (SchedulingPolicy, "queue"): "The queue of the job. Once set, it cannot be changed.",
     (SchedulingPolicy, "minResources"): "What the pods need at least. Default: what those of minAvailable ask for.",
@@ -136,7 +141,25 @@ _STATUS_FIELDS: dict[tuple[type, str], str] = {
     (JobStatus, "restarts"): "How often replicas were restarted.",
     (JobStatus, "firstFailure"): "The replica that failed first, even if it was replaced since, and how.",
     (JobStatus, "progress"): "How far the training is, where its program reports that.",
+    (JobStatus, "recovery"): "What the recovery policy did last, and why.",
     (JobStatus, "ledger"): "Internal records of the operator.",
+    (
+        RecoveryStatus,
+        "action",
+    ): "What was done: Fail, Stop, RestartReplica, RestartJob, RestartElsewhere, RaiseMemory or Retry.",
+    (RecoveryStatus, "cause"): "The cause, by its name in gangline why.",
+    (RecoveryStatus, "message"): "What was done and why, as a sentence.",
+    (RecoveryStatus, "replica"): "The replica that failed first.",
+    (RecoveryStatus, "node"): "The node on which it failed.",
+    (RecoveryStatus, "time"): "When it was done.",
+    (RecoveryStatus, "counts"): "How often each rule has restarted the job.",
+    (RecoveryStatus, "uncounted"): "Restarts that do not count against backoffLimit.",
+    (RecoveryStatus, "excludedNodes"): "Nodes on which new pods do not start for a while.",
+    (RecoveryStatus, "memory"): "The memory limit by replica type, where it was raised.",
+    (ExcludedNode, "name"): "The name of the node.",
+    (ExcludedNode, "until"): "When it is forgiven.",
+    (ExcludedNode, "since"): "When it failed.",
+    (ExcludedNode, "cause"): "The cause, by its name in gangline why.",
     (JobProgress, "step"): "The step that is done.",
     (JobProgress, "total"): "The step at which the training ends.",
     (JobProgress, "metrics"): "What else was reported: the loss, the accuracy.",
@@ -149,7 +172,7 @@ _STATUS_FIELDS: dict[tuple[type, str], str] = {
     (ReplicaStatus, "selector"): "The labels of the pods, for autoscalers.",
     (ReplicaStatus, "state"): "How replicas of this type are doing: Unknown, Running, Succeeded or Failed.",
     (ReplicaStatus, "states"): "Counts of replicas by state.",
-    (Condition, "type"): "Created, Running, Restarting, Suspended, Succeeded, Failed or Blocked.",
+    (Condition, "type"): "Created, Running, Restarting, Suspended, Succeeded, Failed, Blocked or Stalled.",
     (Condition, "status"): "True, False or Unknown.",
     (Condition, "reason"): "Why, as one word.",
     (Condition, "message"): "Why, as a sentence.",

@@ -6,7 +6,7 @@ import pytest
 
 from gangline.cli.jobs.top import gpu_cells, machine_rows, sparkline, usage_rows
 from gangline.cli.resources.machine import Amount, GpuUsage, MachineUsage, list_gpus
-from gangline.cli.resources.process_usage import ResourceUsage
+from gangline.node.usage import ResourceUsage
 from gangline.summary.replicas import JOB_NAME
 
 

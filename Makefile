@@ -94,6 +94,7 @@ test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 po
 	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
 	GANGLINE_STARTS=30 $(BIN)/python -m pytest tests/contract/test_brownout.py --timeout 600
 	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py
+	GANGLINE_TEAMS=200 $(BIN)/python -m pytest tests/e2e/test_first_failing_rank.py --timeout 4000
 	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000
 	GANGLINE_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/contract/test_scheduler_chaos.py --timeout 900
 

@@ -96,7 +96,7 @@ class PodStreamHandlers:
 
         async def copy() -> None:
             # A client may disconnect at any time.
-            with suppress(ConnectionResetError):
+            with suppress(ConnectionError):
                 async with aclosing(log) as parts:
                     async for part in parts:
                         await response.write(part)

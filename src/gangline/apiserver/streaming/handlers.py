@@ -220,7 +220,7 @@ def _forwarded_ports(request: ApiRequest) -> list[int]:
 async def _accept(request: ApiRequest, outputs: list[int]) -> Channels:
     channels = await Channels.accept(request.http, EXEC_PROTOCOLS)
     # An empty message confirms the connection.
-    with suppress(ConnectionResetError):
+    with suppress(ConnectionError):
         await channels.send(outputs[0] if outputs else STDOUT, b"")
     return channels
 

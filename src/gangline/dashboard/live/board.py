@@ -17,7 +17,16 @@ from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
 from gangline.dashboard.rows.sweeps import SweepView, Trial, TrialNote, deleted_trial_row, sweep_views, trial_note
-from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_group, trimmed_job, trimmed_pod, trimmed_workload
+from gangline.dashboard.rows.trimmed import (
+    JobFields,
+    PodFields,
+    trimmed_event,
+    trimmed_group,
+    trimmed_job,
+    trimmed_pod,
+    trimmed_workload,
+    with_fields,
+)
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary import job_rows
 from gangline.summary.job_rows import NO_DETAILS, UNOBSERVED_AFTER, PodDetails
@@ -121,7 +130,8 @@ class BoardFeed(Feed):
             if not self._namespace and not any(scope.everywhere for scope in scopes.values()):
                 self._looked_at = known
             for kind in JOB_KINDS:
-                informer = await self._watch(stack, kind, scopes[kind.name], trim=trimmed_job)
+                jobs = with_fields(kind, JobFields)
+                informer = await self._watch(stack, jobs, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
                     self._jobs[kind.plural] = informer
                     subscribed.enter_context(informer.subscribe(self._on_job(kind.plural)))
@@ -139,7 +149,8 @@ class BoardFeed(Feed):
         watch = partial(self._watch, stack)
         self._groups = await watch(PODGROUPS, scopes[PODGROUPS.name], trim=trimmed_group)
         self._queues = await watch(QUEUES, scopes[QUEUES.name])
-        self._pods = await watch(PODS, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
+        pods = with_fields(PODS, PodFields)
+        self._pods = await watch(pods, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
         self._events = await watch(EVENTS, scopes[EVENTS.name], fields=WARNINGS, trim=trimmed_event, index=_by_involved)
         for informer, subscriber in (
             (self._groups, self._on_group),

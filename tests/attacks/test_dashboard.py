@@ -3,15 +3,19 @@
 import asyncio
 import io
 import json
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from yarl import URL
 
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
+from gangline.dashboard.app import CONNECTIONS
 from gangline.dashboard.links import DashboardAddress
+from gangline.dashboard.live import rights
 from gangline.dashboard.live.feed import MAX_WAITING_BYTES
 from gangline.dashboard.live.viewer import MAX_VIEWS
 from gangline.dashboard.settings import DashboardLimits, DashboardSettings, LoginMethod
@@ -21,7 +25,15 @@ from gangline.kube.config.connection import Connection
 from gangline.kube.transport.api import Request
 from gangline.kube.transport.http import HttpTransport
 from gangline.summary.objects import EVENTS, JOB_KINDS, NAMESPACES, json_resource
-from support.servers.dashboard import DashboardPlane, dashboard_plane, job_body, served_dashboard, until, user_token
+from support.servers.dashboard import (
+    ROLE_BINDINGS,
+    DashboardPlane,
+    dashboard_plane,
+    job_body,
+    served_dashboard,
+    until,
+    user_token,
+)
 from support.waiting import wait_until
 
 SERVICE_ACCOUNTS = json_resource("", "v1", "ServiceAccount", "serviceaccounts")
@@ -256,6 +268,22 @@ async def test_too_many_pages_are_refused_in_words(tmp_path: Path) -> None:
         assert (status, answer["error"]["message"]) == (503, "too many pages are open; close some")
 
 
+async def test_connections_that_send_nothing_make_room_for_others(tmp_path: Path) -> None:
+    most = CONNECTIONS.unauthenticated_per_address
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        host, port = browser.url[7:].rsplit(":")
+        async with browser.stream("view=board") as events:
+            await anext(events)
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(most + 20)]
+            # The oldest are closed; whoever has a session is served, and stays.
+            assert await asyncio.wait_for(silent[0][0].read(), 30) == b""
+            assert (await browser.get("/api/session"))["user"] == "admin"
+            await plane.client.create(PYTORCHJOBS, job_body("bert", SLEEP, workers=0), namespace="default")
+            await until(events, {}, bool)
+        for _, writer in silent:
+            writer.close()
+
+
 async def test_one_viewer_has_no_endless_number_of_views(tmp_path: Path) -> None:
     async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
         async with asyncio.TaskGroup() as group:
@@ -280,6 +308,61 @@ async def test_sessions_are_bounded(tmp_path: Path) -> None:
         assert (await third.call("GET", "/api/session"))[0] == 200
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/api/jobs?offset={'9' * 4400}",
+        "/api/jobs?namespace=a/../b",
+        "/api/jobs?at=0001-01-01T00:00:00%2B14:00",
+        "/api/stream?view=board&namespace=%00",
+        "/api/stream?view=job&id=../pytorchjobs/bert",
+        "/api/jobs/%2e%2e/pytorchjobs/bert",
+        "/api/jobs/default/pytorchjobs/bert%3fwatch=true",
+        f"{PATH}/logs?cursor={2**64}",
+        f"{PATH}/logs?from=0001-01-01T00:00:00%2B14:00",
+        f"{PATH}/logs?to=aaaaaaaaaaTaaaaaaaaZ",
+        f"{PATH}/curves?points={'9' * 4400}",
+    ],
+)
+async def test_odd_addresses_are_refused_in_one_sentence(
+    tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        await plane.client.create(PYTORCHJOBS, job_body("bert", SLEEP, workers=0), namespace="default")
+        async with browser.http.get(URL(browser.url + path, encoded=True)) as response:
+            assert response.status in (400, 404), await response.text()
+            assert "failed" not in (await response.json())["error"]["message"]
+        assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_odd_headers_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        host, port = browser.url[7:].rsplit(":")
+        cookie = next(morsel.key for morsel in browser.http.cookie_jar)
+        for header, code in ((b"Origin: http://[", b"403"), (f"Cookie: {cookie}=".encode() + b"\xff\xfe", b"401")):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"GET /api/session HTTP/1.1\r\nHost: {host}:{port}\r\n".encode() + header + b"\r\n\r\n")
+            assert code in await reader.readline()
+            writer.close()
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/%5cevil.example/", "/\\evil.example/"])
+async def test_a_link_leads_to_no_other_site(tmp_path: Path, path: str) -> None:
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        host, port = browser.url[7:].rsplit(":")
+        cookie = "; ".join(f"{morsel.key}={morsel.value}" for morsel in browser.http.cookie_jar)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        request = (
+            f"GET {path}?key=x&view=a HTTP/1.1\r\nHost: {host}:{port}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(request.encode())
+        head = (await reader.read()).decode()
+        location = next(line.removeprefix("Location: ") for line in head.split("\r\n") if line.startswith("Location"))
+        assert re.match(r"/[^/\\]", location), location
+        assert location.endswith("?view=a")
+        writer.close()
+
+
 async def test_large_and_malformed_bodies_are_refused(tmp_path: Path) -> None:
     async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
         for body in (b"x" * 5_000_000, b"{", b"[]", b"\xff\xfe", b"null"):
@@ -299,6 +382,48 @@ async def test_a_server_that_does_not_answer_is_reported_and_a_later_visit_begin
             for path in ("/api/session", "/api/stream?view=board", "/api/jobs", "/api/stream?view=cluster", PATH):
                 status, answer = await browser.call("GET", path)
                 assert (status, "does not answer" in answer["error"]["message"]) == (502, True), path
+
+
+async def test_rights_that_were_taken_away_are_gone_although_a_page_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rights, "REMEMBERED", timedelta())
+    async with dashboard_plane(tmp_path, ("jane",), login=LoginMethod.TOKEN) as plane:
+        await plane.client.create(PYTORCHJOBS, job_body("bert", SLEEP, workers=0), namespace="default")
+        rule = {"apiGroups": ["kubeflow.org"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+        await plane.allow("jane", "default", rule)
+        board, page = "view=board&namespace=default", "view=job&id=default/pytorchjobs/bert"
+        async with (
+            plane.logged_in(user_token("jane")) as jane,
+            jane.stream(board) as events,
+            jane.stream(page) as changes,
+        ):
+            assert len((await anext(events)).data["rows"]) == 1
+            assert (await anext(changes)).data["row"]["name"] == "bert"
+            await plane.client.delete(ROLE_BINDINGS, Key("default", "jane-role"))
+            assert (await jane.get("/api/jobs?namespace=default"))["rows"] == []
+            assert (await jane.call("GET", PATH))[0] == 403
+            # The pages that were open end, and begin anew with what may be read.
+            assert [event async for event in events if event.event == "snapshot"] == []
+            assert [event async for event in changes if event.event == "snapshot"] == []
+            async with jane.stream(board) as again:
+                assert (await anext(again)).data["rows"] == []
+
+
+async def test_tokens_that_the_server_does_not_know_leave_nothing_behind(tmp_path: Path) -> None:
+    async with dashboard_plane(tmp_path, login=LoginMethod.TOKEN) as plane, plane.browser() as browser:
+        for number in range(20):
+            for path in ("/api/session", "/api/jobs", "/api/stream?view=board"):
+                status, _ = await browser.call("GET", path, Authorization=f"Bearer junk-{number}")
+                assert status == 401
+        assert not plane.dashboard.viewers._open
+
+
+@pytest.mark.parametrize("token", ["", " "])
+async def test_nobody_is_let_in_without_a_token(tmp_path: Path, token: str) -> None:
+    async with dashboard_plane(tmp_path, login=LoginMethod.TOKEN) as plane, plane.browser() as browser:
+        assert (await browser.call("POST", "/api/login", {"token": token}))[0] == 400
+        assert (await browser.call("GET", "/api/session"))[0] == 401
 
 
 async def test_a_token_that_ends_ends_the_session(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gangline.apiserver.store.paths import ObjectPath, object_path
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.history.endings import ContainerEnd
-from gangline.history.recorder import LOG_BYTES, LOG_LINES, Diagnose, HistoryRecorder
+from gangline.history.recorder import LOG_LINES, Diagnose, HistoryRecorder
 from gangline.history.retention import HistoryLimits
 from gangline.history.selection import RECORDED, recorded_body
 from gangline.kube.client import Client
@@ -24,6 +24,10 @@ from gangline.kube.pods import PodSubresources
 from gangline.runtime.cache import key_of
 from gangline.runtime.informer import Delta, Informer
 
+LOG_TAIL_BYTES = 2**20
+"""Bytes that are read of the last lines of a log: more than are recorded, because lines are long."""
+LOG_PATIENCE = timedelta(seconds=5)
+"""A log that has not come by then is not recorded: nothing is written while logs are read."""
 SYNC_TIMEOUT = timedelta(seconds=60)
 """How long kinds that cannot be read yet are waited for: the others are recorded then."""
 
@@ -112,19 +116,28 @@ class ClusterRecorder:
         return used
 
     async def _read_log(self, pod: ObjectPath, body: JSON, end: ContainerEnd) -> str:
+        # A server that stops after so many bytes sends the beginning of what was asked for, not the end.
+        text = ""
+        for lines in (LOG_LINES, LOG_LINES // 10, 1):
+            text = await self._tail(Key(pod.namespace, pod.name), end, lines)
+            if len(text) < LOG_TAIL_BYTES // 2:
+                break
+        return text
+
+    async def _tail(self, pod: Key, end: ContainerEnd, count: int) -> str:
         logs = self._pods.logs(
-            Key(pod.namespace, pod.name),
+            pod,
             container=end.container,
             previous=end.previous,
-            tail=LOG_LINES,
+            tail=count,
             timestamps=True,
-            limit_bytes=LOG_BYTES,
+            limit_bytes=LOG_TAIL_BYTES,
         )
         try:
-            async with aclosing(logs) as lines:
+            async with time_limit(LOG_PATIENCE, self._clock), aclosing(logs) as lines:
                 return "".join([line.decode(errors="replace") + "\n" async for line in lines])
-        except KubeError:
-            # The pod is gone, or its log may not be read.
+        except (KubeError, TimeoutError):
+            # The pod is gone, its node does not answer, or its log may not be read.
             return ""
 
 

@@ -60,17 +60,33 @@ def is_waiting(job: JSON) -> bool:
     return not types & {"Running", "Restarting", "Suspended", *END_CONDITIONS}
 
 
+def split_lines(text: str) -> list[str]:
+    """The lines of a text, with their ends. Only a line feed ends one: progress bars print carriage returns."""
+    *lines, rest = text.split("\n")
+    return [*(f"{line}\n" for line in lines), *([rest] if rest else [])]
+
+
 def last_lines(text: str, count: int, size: int) -> str:
-    """The last complete lines of a text: at most so many, of at most so many bytes together."""
-    lines = text.encode().splitlines(keepends=True)[-count:]
-    while lines and sum(map(len, lines)) > size:
+    """The last lines of a text: at most so many, of at most so many bytes together. Long ones are cut at their end."""
+    lines = [_cut_line(line, size // 2) for line in split_lines(text)[-count:]]
+    while lines and sum(map(_byte_count, lines)) > size:
         del lines[0]
-    return b"".join(lines).decode()
+    return "".join(lines)
 
 
-def lines_until(text: str, moment: datetime) -> str:
+def _cut_line(line: str, limit: int) -> str:
+    if _byte_count(line) <= limit:
+        return line
+    return line.encode()[: limit - 1].decode(errors="ignore") + "\n"
+
+
+def _byte_count(text: str) -> int:
+    return len(text.encode())
+
+
+def lines_until(text: str, moment: datetime) -> list[str]:
     """The lines of a text with timestamps that were printed until a moment."""
-    return "".join(line for line in text.splitlines(keepends=True) if _printed_by(line, moment))
+    return [line for line in split_lines(text) if _printed_by(line, moment)]
 
 
 def _printed_by(line: str, moment: datetime) -> bool:

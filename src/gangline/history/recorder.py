@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gangline.api.meta import JSON
 from gangline.apiserver.store.paths import ObjectPath, split_path
 from gangline.base.clock import Clock
+from gangline.base.tasks import for_each
 from gangline.history.endings import (
     WAITING_SECONDS,
     ContainerEnd,
@@ -38,10 +39,13 @@ PULSE_SECONDS = 5.0
 """How often a recorder without changes says that it is there."""
 TIDY_SECONDS = 600.0
 MIRROR_SECONDS = 60.0
+MAX_CLOCK_STEP = timedelta(seconds=60)
+"""A clock that is set back by less is waited for."""
 USAGE_SECONDS = 15.0
 """How often the use of CPU and memory is recorded while pods run."""
 RETRY_SECONDS = 30.0
 """After a failed write, for example on a full disk."""
+LOGS_AT_ONCE = 32
 LOG_LINES, LOG_BYTES = 100, 8 * 2**10
 """The end of a log that is recorded."""
 
@@ -119,24 +123,26 @@ class HistoryRecorder:
     async def run(self, feed: Callable[[], Awaitable[object]] | None = None) -> None:
         """Write what is recorded until cancelled. `feed` is called before, and may record more."""
         last_write = last_tidy = -math.inf
-        last_copy = last_usage = self.now
+        last_copy = last_usage = self._clock.monotonic()
         while True:
-            now = self.now
+            now, elapsed = self.now, self._clock.monotonic()
+            if now < self._complete_until - MAX_CLOCK_STEP.total_seconds():
+                self._begin_anew(now)
             if feed is not None:
                 await feed()
             self._complete_until = now
-            await self.collect_logs()
+            await self._collect_logs_together()
             await self.collect_verdicts()
-            if now - last_usage > USAGE_SECONDS:
-                last_usage = now
+            if elapsed - last_usage > USAGE_SECONDS:
+                last_usage = elapsed
                 await self.collect_usage()
-            if now - last_tidy > TIDY_SECONDS:
-                last_tidy = now
+            if elapsed - last_tidy > TIDY_SECONDS:
+                last_tidy = elapsed
                 await self._in_thread(self._tidy)
-            wrote = await self.write(pulse=now - last_write > PULSE_SECONDS)
-            last_write = now if wrote else last_write
-            if now - last_copy > MIRROR_SECONDS:
-                last_copy = now
+            wrote = await self.write(pulse=elapsed - last_write > PULSE_SECONDS)
+            last_write = elapsed if wrote else last_write
+            if elapsed - last_copy > MIRROR_SECONDS:
+                last_copy = elapsed
                 await self._in_thread(self._copy)
             await self._clock.sleep(FLUSH_INTERVAL)
 
@@ -145,6 +151,12 @@ class HistoryRecorder:
         ended, self._ended = self._ended, []
         for container in ended:
             await self._record_log(container)
+
+    async def _collect_logs_together(self) -> None:
+        """As `collect_logs`, several at once: the logs of a node that is gone are slow to fail."""
+        ended, self._ended = self._ended, []
+        if ended:
+            await for_each(ended, self._record_log, at_once=LOGS_AT_ONCE)
 
     async def collect_verdicts(self) -> None:
         """Let jobs be explained that failed, started again, or wait for long."""
@@ -177,7 +189,7 @@ class HistoryRecorder:
 
     async def write(self, *, pulse: bool = False) -> bool:
         """Write what is in memory, in a thread. Returns whether there was anything."""
-        if self._problem and self.now > self._retry_at:
+        if self._problem and self._clock.monotonic() > self._retry_at:
             self._open(self.objects, self._complete_until)
         if self._writer is None:
             return False
@@ -210,6 +222,19 @@ class HistoryRecorder:
         self._writer = HistoryWriter(self._folder, at, source=self._source, objects=objects, limits=self._limits)
         self._problem = ""
 
+    def _begin_anew(self, now: float) -> None:
+        """The clock was set back: what follows would all have the last time before that. A new stream has the new time."""
+        log.warning("the clock was set back; the history begins anew", extra={"seconds": self._complete_until - now})
+        objects = dict(self.objects)
+        if self._writer is not None and not self._problem:
+            try:
+                self._writer.close(self._complete_until)
+            except OSError as error:
+                self._fail(error)
+        self._complete_until = now
+        if not self._problem:
+            self._open(objects, now)
+
     async def _in_thread(self, work: Callable[[], object]) -> None:
         thread = asyncio.get_running_loop().run_in_executor(None, work)
         try:
@@ -228,7 +253,7 @@ class HistoryRecorder:
         if self._writer is not None:
             self._writer.abandon()
         self._problem = self._last_problem = str(error)
-        self._retry_at = self.now + RETRY_SECONDS
+        self._retry_at = self._clock.monotonic() + RETRY_SECONDS
 
     def _copy(self) -> None:
         if self._mirror is None:

@@ -138,6 +138,8 @@ def index_in(tail: bytes) -> SegmentIndex | int | None:
     if magic != _TRAILER_MAGIC:
         return None
     needed = length + _TRAILER.size
+    if length < _FRAME.size:
+        return None
     if needed > len(tail):
         return int(needed)
     frame = tail[-needed : -_TRAILER.size]

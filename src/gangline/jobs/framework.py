@@ -217,6 +217,16 @@ class AllOrNothing(Protocol):
 
 
 @runtime_checkable
+class Collective(Protocol):
+    """A framework whose replicas train by collectives of a fixed size: none goes on when another one is replaced.
+
+    Under a recovery policy all of them restart, unless the job says otherwise.
+    """
+
+    collective: bool
+
+
+@runtime_checkable
 class ResetsReplicaCounts(Protocol):
     """A framework that resets the counters of some replica types when the job has finished."""
 

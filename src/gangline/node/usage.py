@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,8 @@ import psutil
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
 from gangline.node.checkpoint import PodFolder, RunFiles, StateFolder
+from gangline.node.runtime.shim import MARK_VARIABLE
+from gangline.stacks.processes import environment_value
 
 CLOCK_TICK = 1 / os.sysconf("SC_CLK_TCK")
 """The seconds by which the kernel counts CPU use. A process that only waits may cross one tick in any interval."""
@@ -38,13 +40,32 @@ class ContainerUsage(NamedTuple):
     usage: ResourceUsage
 
 
+class ContainerProcess(NamedTuple):
+    """The first process of a container that is alive, and the mark of its run."""
+
+    container: str
+    pid: int
+    mark: str
+
+
+MARK_READS = 2
+"""How often the environment of a process is read: between fork and exec it is still that of its parent."""
+
+
 class UsageSampler:
-    """Samples the processes of each pod. A container's process leads a session, so its children are counted with it."""
+    """Samples the processes of each pod.
+
+    A container's process leads a session, so its children are counted with it. Commands that were executed in the
+    container, such as the ranks that mpirun starts, have the container's mark in their environment.
+    """
 
     def __init__(self, state: Path, clock: Clock) -> None:
         self._pods, self._clock = StateFolder(state), clock
         # By the session leader's pid: the time of the last sample, and the CPU seconds used by then.
         self._last_samples: dict[int, tuple[float, float]] = {}
+        # By pid: the mark of a process that has one; how often it was looked for in vain.
+        self._marks: dict[int, str] = {}
+        self._unmarked: dict[int, int] = {}
 
     def sample(self) -> dict[str, ResourceUsage]:
         """The usage of each pod, by name. CPU is the average since the last sample, 0 at the first one."""
@@ -58,28 +79,55 @@ class UsageSampler:
         """The usage of each container since the last sample, without its devices and without those that it did not have."""
         known = set(self._last_samples)
         return [
-            ContainerUsage(folder.key, folder.uid, container, usage)
+            ContainerUsage(folder.key, folder.uid, process.container, usage)
             for folder, measured in self._measure()
-            for container, pid, usage in measured
-            if pid in known
+            for process, usage in measured
+            if process.pid in known
         ]
 
     def _sample_pods(self) -> list[tuple[PodFolder, ResourceUsage]]:
         return [
-            (folder, sum((usage for _, _, usage in measured), _devices(folder))) for folder, measured in self._measure()
+            (folder, sum((usage for _, usage in measured), _devices(folder))) for folder, measured in self._measure()
         ]
 
-    def _measure(self) -> list[tuple[PodFolder, list[tuple[str, int, ResourceUsage]]]]:
-        """The pods with a process: the name, pid and usage of each container."""
+    def _measure(self) -> list[tuple[PodFolder, list[tuple[ContainerProcess, ResourceUsage]]]]:
+        """The pods with a process, and what each of their containers uses."""
         sessions = _pids_by_session()
-        alive = [(folder, containers) for folder in self._pods.pods() if (containers := live_containers(folder))]
+        alive = [(folder, processes) for folder in self._pods.pods() if (processes := live_containers(folder))]
+        leaders = {process.pid for _, processes in alive for process in processes}
+        marks = {process.mark for _, processes in alive for process in processes}
+        executed = self._executed_pids(marks, sessions, leaders)
         measured = [
-            (folder, [(name, pid, self._container_usage(pid, sessions[pid])) for name, pid in containers])
-            for folder, containers in alive
+            (
+                folder,
+                [
+                    (process, self._container_usage(process.pid, (*sessions[process.pid], *executed[process.mark])))
+                    for process in processes
+                ],
+            )
+            for folder, processes in alive
         ]
-        pids = {pid for _, containers in alive for _, pid in containers}
-        self._last_samples = {pid: last for pid, last in self._last_samples.items() if pid in pids}
+        self._last_samples = {pid: last for pid, last in self._last_samples.items() if pid in leaders}
         return measured
+
+    def _executed_pids(
+        self, marks: set[str], sessions: Mapping[int, Sequence[int]], leaders: set[int]
+    ) -> dict[str, list[int]]:
+        """By mark, the processes outside of the containers' sessions that have it."""
+        pids = {pid for leader, members in sessions.items() if leader not in leaders for pid in members}
+        self._marks = {pid: mark for pid, mark in self._marks.items() if pid in pids}
+        self._unmarked = {pid: count for pid, count in self._unmarked.items() if pid in pids}
+        for pid in pids - self._marks.keys() if marks else ():
+            if self._unmarked.get(pid, 0) < MARK_READS:
+                mark = environment_value(pid, MARK_VARIABLE)
+                if mark in marks:
+                    self._marks[pid] = mark
+                else:
+                    self._unmarked[pid] = self._unmarked.get(pid, 0) + 1
+        executed: dict[str, list[int]] = defaultdict(list)
+        for pid, mark in self._marks.items():
+            executed[mark].append(pid)
+        return executed
 
     def _container_usage(self, leader: int, pids: Iterable[int]) -> ResourceUsage:
         seconds, memory = _cpu_and_memory(pids)
@@ -92,14 +140,17 @@ class UsageSampler:
         return ResourceUsage(used / (now - last_time), memory)
 
 
-def live_containers(folder: PodFolder) -> list[tuple[str, int]]:
-    """The containers of a pod that are alive, with the pids of their processes.
+def live_containers(folder: PodFolder) -> list[ContainerProcess]:
+    """The first processes of a pod's containers that are alive.
 
     Without those that a container engine runs: the process of this machine is only its client.
     """
-    processes = (files for files in _live_runs(folder) if (run := files.run_record()) is None or not run.engine)
-    records = ((files.folder.name, files.start_record()) for files in processes)
-    return [(container, record.pid) for container, record in records if record is not None]
+    runs = ((files.folder.name, files.start_record(), files.run_record()) for files in _live_runs(folder))
+    return [
+        ContainerProcess(container, start.pid, run.id if run is not None else "")
+        for container, start, run in runs
+        if start is not None and (run is None or not run.engine)
+    ]
 
 
 def _live_runs(folder: PodFolder) -> list[RunFiles]:

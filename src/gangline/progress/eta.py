@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
+from gangline.progress.line import MAX_REMAINING_SECONDS
+
 SMOOTHING = 0.5
 """The weight of the newest pace: steps are not equally long, and an estimate that jumps is not believed."""
 MIN_SECONDS = 1.0
 """Reports that follow each other more closely tell nothing about the pace: times are known to the second."""
-MAX_REMAINING_SECONDS = 10 * 365 * 86400
-"""A longer estimate is none."""
 
 
 class StepReport(NamedTuple):

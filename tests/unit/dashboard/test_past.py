@@ -25,14 +25,14 @@ JOB: JSON = {
 class AllRights:
     """A viewer who may read everything."""
 
-    async def may(self, access: Any) -> bool:
+    async def is_granted(self, access: object) -> bool:
         return True
 
 
 class TeamRights(AllRights):
     """A viewer who may read nodes, and pods of one namespace."""
 
-    async def may(self, access: Any) -> bool:
+    async def is_granted(self, access: Any) -> bool:
         return bool(access.resource.plural != "pods" or access.namespace == "team-a")
 
     async def refusal(self, access: Any) -> Refusal:

@@ -236,10 +236,15 @@ def test_a_node_has_what_its_pods_request() -> None:
     assert free_holes([row])[0].free == {"cpu": "3500m", "memory": "8Gi", "nvidia.com/gpu": "1"}
 
 
-def test_a_trial_without_a_readable_note_still_belongs_to_its_sweep() -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[" * 100_000, '{"trial": 1e999}', '{"trial": "x"}', '{"parameters": [1]}', r'{"parameters": {"\ud800": 1}}'],
+    ids=lambda text: text[:20],
+)
+def test_a_trial_without_a_readable_note_still_belongs_to_its_sweep(text: str) -> None:
     body = job("a", "Succeeded")
     assert trial_note(body) is None
-    body["metadata"] |= {"labels": {SWEEP_LABEL: "s"}, "annotations": {TRIAL_ANNOTATION: "{"}}
+    body["metadata"] |= {"labels": {SWEEP_LABEL: "s"}, "annotations": {TRIAL_ANNOTATION: text}}
     note = trial_note(body)
     assert note is not None
     (sweep,) = sweep_views([(note, job_row(PYTORCHJOBS, body, NOW))])

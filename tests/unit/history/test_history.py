@@ -248,6 +248,15 @@ def test_what_a_killed_process_did_not_finish_is_removed_later(tmp_path: Path) -
     assert not leftover.exists()
 
 
+@pytest.mark.parametrize("length", range(12))
+def test_an_index_that_is_damaged_is_made_anew(folder: Path, length: int) -> None:
+    segment = next(folder.glob(f"*{SUFFIX}"))
+    jobs = HistoryReader(folder).jobs()
+    segment.write_bytes(segment.read_bytes()[:-12] + length.to_bytes(4, "big") + segment.read_bytes()[-8:])
+    assert HistoryReader(folder).jobs() == jobs
+    tidy(folder, HistoryLimits(), 1e9)
+
+
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     strange = [tmp_path / "notes.txt", tmp_path / f"00000000100000-abc-000000{SUFFIX}"]
     for file in strange:

@@ -2,8 +2,10 @@
 
 import logging
 import sys
-from datetime import timedelta
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +16,7 @@ from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.base.tasks import background_tasks
 from gangline.history.cluster import ClusterRecorder
-from gangline.history.endings import ContainerEnd, last_lines
+from gangline.history.endings import ContainerEnd, last_lines, lines_until
 from gangline.history.reader import HistoryReader
 from gangline.history.recorder import RETRY_SECONDS, HistoryRecorder
 from gangline.history.retention import HistoryLimits, segment_paths
@@ -61,6 +63,15 @@ class Observer:
     async def diagnose(self, path: ObjectPath) -> JSON | None:
         self.explained.append(path.name)
         return {"cause": f"number {len(self.explained)}"}
+
+
+class SteppedClock(FakeClock):
+    """A clock whose time, but not whose running, is ahead by a step."""
+
+    step = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.step
 
 
 def recorder(folder: Path, clock: FakeClock, observer: Observer) -> HistoryRecorder:
@@ -163,10 +174,64 @@ async def test_a_disk_that_fails_costs_lines_of_the_history_and_nothing_else(
     assert reader.objects_at(recording.now) == {JOB: job("Running"), POD: pod(0)}
 
 
+async def test_after_the_clock_was_set_back_moments_are_those_of_the_new_time(tmp_path: Path) -> None:
+    clock, reader = SteppedClock(), HistoryReader(tmp_path)
+    clock.step = timedelta(days=300)
+    recording = recorder(tmp_path, clock, Observer())
+
+    async def shows(*conditions: str) -> bool:
+        await clock.advance(timedelta(seconds=1))
+        moment = reader.last_recorded(recording.now)
+        return moment is not None and reader.objects_at(moment) == {JOB: job(*conditions)}
+
+    async with background_tasks(recording.run()):
+        recording.record(recording.now, JOB, job("Created"))
+        await wait_until(lambda: shows("Created"))
+        clock.step = timedelta()
+        assert reader.last_recorded(recording.now) is None
+        await wait_until(lambda: shows("Created"))
+        recording.record(recording.now, JOB, job("Running"))
+        await wait_until(lambda: shows("Running"))
+    recording.finish()
+
+
 def test_the_end_of_a_log_is_complete_lines() -> None:
     assert last_lines("a\nb\nc\n", 2, 100) == "b\nc\n"
     assert last_lines("aaaa\nbbbb\ncccc\n", 9, 10) == "bbbb\ncccc\n"
     assert last_lines("", 9, 10) == ""
+
+
+class LogServer:
+    """Serves a log as a kubelet does: of the last lines, the first bytes."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self._lines = lines
+
+    async def logs(self, pod: Key, *, tail: int, limit_bytes: int, **options: object) -> AsyncIterator[bytes]:
+        for line in b"".join(line + b"\n" for line in self._lines[-tail:])[:limit_bytes].split(b"\n")[:-1]:
+            yield line
+
+
+@pytest.mark.parametrize("length", [50, 5_000, 50_000, 500_000])
+async def test_of_a_clusters_logs_the_end_is_recorded(tmp_path: Path, length: int) -> None:
+    nobody: Any = None
+    recording = ClusterRecorder(nobody, tmp_path, FakeClock(), "cluster")
+    recording._pods = cast(Any, LogServer(*([b"x" * length] * 99), b"the end"))
+    end = ContainerEnd("main", "process://0", 0, previous=False)
+    text = await recording._read_log(ObjectPath("", "pods", "default", "bert-worker-0"), {}, end)
+    assert text.endswith("the end\n")
+
+
+def test_a_line_that_is_too_long_is_cut_and_takes_no_other_with_it() -> None:
+    assert last_lines(f"before\n{'x' * 1000}\n", 9, 100) == f"before\n{'x' * 49}\n"
+    assert last_lines(f"before\n{'é' * 1000}\nafter\n", 9, 100) == f"before\n{'é' * 24}\nafter\n"
+
+
+def test_a_progress_bar_is_one_line() -> None:
+    bar = "2026-11-18T12:00:00.5Z 10%\r 20% done\x0c\u2028\n"
+    assert last_lines(f"first\n{bar}", 1, 100) == bar
+    assert lines_until(bar, datetime(2026, 11, 18, 13, tzinfo=UTC)) == [bar]
+    assert lines_until(bar, datetime(2026, 11, 18, 11, tzinfo=UTC)) == []
 
 
 async def test_a_cluster_is_recorded_through_a_client_that_only_reads(tmp_path: Path) -> None:

@@ -64,6 +64,26 @@ def test_members_that_are_no_numbers_are_passed_over() -> None:
     assert found == Progress(1, None, {"lr": 0.1})
 
 
+@pytest.mark.parametrize("name", [r"\ud800", r"\u001b[31m", r"a\nb", r"\u202e"])
+def test_names_that_cannot_be_printed_are_passed_over(name: str) -> None:
+    # Half of a surrogate pair cannot be sent to a server at all: its job could never end.
+    found = parse_progress(f'{{"progress": {{"step": 1, "{name}": 2, "损失 😀": 3}}}}')
+    assert found == Progress(1, None, {"损失 😀": 3})
+    metrics = {json.loads(f'"{name}"'): 2.0, "loss": 3.0}
+    assert bounded_progress(Progress(1, None, metrics)).metrics == {"loss": 3.0}
+
+
+@pytest.mark.parametrize("seconds", [-1, 1e18, 1e308])
+def test_a_remaining_time_that_no_calendar_has_is_passed_over(seconds: float) -> None:
+    assert parse_progress(f'{{"progress": {{"step": 1, "remaining_seconds": {seconds}}}}}') == Progress(1)
+    assert bounded_progress(Progress(1, remaining_seconds=seconds)) == Progress(1)
+
+
+def test_a_metric_takes_no_place_of_another_number() -> None:
+    progress = bounded_progress(Progress(1, 2, {"step": 7.0, "total": 9.0, "remaining_seconds": 5.0, "loss": 3.0}, 4))
+    assert parse_progress(progress_line(progress)) == Progress(1, 2, {"loss": 3.0}, 4)
+
+
 @pytest.mark.parametrize(
     ("step", "total", "share"), [(5, 10, 0.5), (20, 10, 1.0), (-1, 10, 0.0), (1, 0, None), (1, None, None)]
 )

@@ -169,6 +169,7 @@ async def _serve(
     request: DashboardRequest, connection: "Connection", namespace: str, *, read_only: bool = False
 ) -> None:
     from gangline.base.clock import SystemClock
+    from gangline.base.log import configure_logging
     from gangline.base.tasks import run_until_first
     from gangline.cli.dashboard.tools import dashboard_tools
     from gangline.dashboard.app import serve_dashboard
@@ -177,6 +178,7 @@ async def _serve(
     from gangline.dashboard.settings import DashboardSettings, LoginMethod
     from gangline.dashboard.tools import NO_TOOLS
 
+    configure_logging("WARNING")
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

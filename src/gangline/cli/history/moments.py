@@ -22,13 +22,17 @@ def split_moment(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def parse_moment(text: str, now: datetime) -> datetime:
     """The moment that a text stands for; a time without a zone is one of this machine. Raises `InputError`."""
-    moment = _parse(" ".join(text.split()), now.astimezone())
+    try:
+        moment = _parse(" ".join(text.split()), now.astimezone())
+        moment = moment.astimezone(UTC) if moment is not None else None
+    except (OverflowError, ValueError):
+        raise InputError(f"{text}: is no time that a clock can show; write one of {FORMS}") from None
     if moment is None:
         raise InputError(f"{text}: is no time; write one of {FORMS}")
     if moment > now:
         hint = "; write yesterday " + text if _CLOCK.fullmatch(text) else ""
         raise InputError(f"{text}: is in the future{hint}")
-    return moment.astimezone(UTC)
+    return moment
 
 
 def _parse(text: str, now: datetime) -> datetime | None:
@@ -60,7 +64,7 @@ def _clock(text: str) -> time | None:
     hours, minutes, seconds = int(match[1]), int(match[2]), float(match[3] or 0)
     if hours > 23 or minutes > 59 or seconds >= 60:
         return None
-    return time(hours, minutes, int(seconds), round(seconds % 1 * 1_000_000))
+    return time(hours, minutes, int(seconds), min(999_999, round(seconds % 1 * 1_000_000)))
 
 
 def moment_text(moment: datetime, now: datetime) -> str:

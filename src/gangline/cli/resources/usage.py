@@ -26,7 +26,7 @@ async def measure_pods(
     client: Client, target: ServerTarget, selector: Selector, pods: Sequence[JSON]
 ) -> dict[str, ResourceUsage]:
     """The usage of pods by uid. Raises `InputError` if the pods are not on this machine and there is no metrics API."""
-    state = _node_state(target)
+    state = node_state(target)
     if state is not None:
         return _measure_processes(state, pods)
     try:
@@ -40,7 +40,7 @@ async def measure_pods(
     return {uid: ResourceUsage(*pod_usage(metrics_by_key[key])) for uid, key in pod_keys if key in metrics_by_key}
 
 
-def _node_state(target: ServerTarget) -> Path | None:
+def node_state(target: ServerTarget) -> Path | None:
     """The folder in which the node of a local plane, or of a run in progress, keeps its state."""
     folder = target.plane_folder / "pods" if target.plane_folder is not None else target.run_folder
     return folder if folder is not None and (folder / "pods").is_dir() else None

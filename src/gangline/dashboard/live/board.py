@@ -12,7 +12,7 @@ from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
-from gangline.dashboard.live.rights import ReadScope, Refusal, ViewerRights
+from gangline.dashboard.live.rights import ReadScope, ReadScopes, Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
@@ -93,7 +93,7 @@ class BoardFeed(Feed):
 
     def __init__(self, namespace: str, rights: ViewerRights, watches: WatchPool, clock: Clock) -> None:
         super().__init__(clock)
-        self._namespace, self._rights, self._watches = namespace, rights, watches
+        self._namespace, self._scopes, self._watches = namespace, ReadScopes(rights), watches
         self._jobs: dict[str, Informer[JSON]] = {}
         self._kinds = {kind.plural: kind for kind in JOB_KINDS}
         self._pods: Informer[JSON] | None = None
@@ -109,32 +109,27 @@ class BoardFeed(Feed):
         self._places: Mapping[Key, int] = {}
         self._refused: list[Refusal] = []
         self._refused_changed = False
-        # The namespaces that were looked at one by one; None if all were.
-        self._looked_at: tuple[str, ...] | None = None
         # The uids of jobs without a condition that were looked at again, or will be.
         self._unobserved: set[str] = set()
         self._ended_trials: dict[str, Trial] = {}
-
-    def is_outdated(self) -> bool:
-        return self.is_over or self._looked_at not in (None, self._rights.known_namespaces)
 
     def watch_problem(self) -> str:
         informers = (*self._jobs.values(), self._pods, self._groups)
         return first_problem(informers)
 
+    async def rights_have_changed(self) -> bool:
+        return await self._scopes.have_changed()
+
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             subscribed = stack.enter_context(ExitStack())
-            known = self._rights.known_namespaces
-            scopes = await self._rights.read_scopes(JOB_KINDS, self._namespace)
-            if not self._namespace and not any(scope.everywhere for scope in scopes.values()):
-                self._looked_at = known
+            scopes = await self._scopes.read_all(JOB_KINDS, self._namespace)
             for kind in JOB_KINDS:
                 jobs = with_fields(kind, JobFields)
                 informer = await self._watch(stack, jobs, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
                     self._jobs[kind.plural] = informer
-                    subscribed.enter_context(informer.subscribe(self._on_job(kind.plural)))
+                    subscribed.enter_context(informer.subscribe(self.guarded(self._on_job(kind.plural))))
             await self._wait_for_first_lists(self._jobs.values())
             self._ready.set()
             self.mark_changed()
@@ -145,7 +140,7 @@ class BoardFeed(Feed):
 
     async def _watch_details(self, stack: AsyncExitStack, subscribed: ExitStack) -> None:
         """Watch what makes a row more exact than the job's own status does."""
-        scopes = await self._rights.read_scopes((PODGROUPS, QUEUES, PODS, EVENTS), self._namespace)
+        scopes = await self._scopes.read_all((PODGROUPS, QUEUES, PODS, EVENTS), self._namespace)
         watch = partial(self._watch, stack)
         self._groups = await watch(PODGROUPS, scopes[PODGROUPS.name], trim=trimmed_group)
         self._queues = await watch(QUEUES, scopes[QUEUES.name])
@@ -159,15 +154,15 @@ class BoardFeed(Feed):
             (self._events, self._on_event),
         ):
             if informer is not None:
-                subscribed.enter_context(informer.subscribe(subscriber))
+                subscribed.enter_context(informer.subscribe(self.guarded(subscriber)))
 
     async def _watch_workloads(self, stack: AsyncExitStack, subscribed: ExitStack) -> None:
         """Watch what Kueue says of jobs that it has not admitted."""
-        scopes = await self._rights.read_scopes((WORKLOADS,), self._namespace)
+        scopes = await self._scopes.read_all((WORKLOADS,), self._namespace)
         scope = scopes[WORKLOADS.name]
         self._workloads = await self._watch(stack, WORKLOADS, scope, trim=trimmed_workload, index=_by_owner)
         if self._workloads is not None:
-            subscribed.enter_context(self._workloads.subscribe(self._on_workload))
+            subscribed.enter_context(self._workloads.subscribe(self.guarded(self._on_workload)))
 
     async def _watch(
         self,

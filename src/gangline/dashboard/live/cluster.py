@@ -10,7 +10,7 @@ from gangline.api.scheduler_views import PLACEMENT_SCHEME
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
-from gangline.dashboard.live.rights import Refusal, ViewerRights
+from gangline.dashboard.live.rights import ReadScopes, Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.cluster import ClusterView, Hole, NodeRow, PlacedPod, free_holes, node_row, placed_pod
 from gangline.dashboard.rows.job_row import ViewStruct
@@ -37,29 +37,24 @@ class ClusterFeed(Feed):
 
     def __init__(self, rights: ViewerRights, watches: WatchPool, clock: Clock) -> None:
         super().__init__(clock)
-        self._rights, self._watches = rights, watches
+        self._scopes, self._watches = ReadScopes(rights), watches
         self._nodes: Informer[Any] | None = None
         self._pods: Informer[Any] | None = None
         self._rows: dict[str, NodeRow] = {}
         self._dirty: set[str] = set()
         self._refused: list[Refusal] = []
-        # The namespaces whose pods were looked at one by one; None if all were.
-        self._looked_at: tuple[str, ...] | None = None
-
-    def is_outdated(self) -> bool:
-        return self.is_over or self._looked_at not in (None, self._rights.known_namespaces)
 
     def watch_problem(self) -> str:
         return first_problem((self._nodes, self._pods))
 
+    async def rights_have_changed(self) -> bool:
+        return await self._scopes.have_changed()
+
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            known = self._rights.known_namespaces
-            nodes = await self._rights.read_scope(NODES)
-            pods = await self._rights.read_scope(PODS)
+            nodes = await self._scopes.read(NODES)
+            pods = await self._scopes.read(PODS)
             self._refused = [*nodes.refusals, *pods.refusals]
-            if not pods.everywhere:
-                self._looked_at = known
             informers: list[Informer[Any]] = []
             if not nodes.is_empty:
                 self._nodes = await stack.enter_async_context(self._watches.informer(WatchSpec(NODES)))
@@ -72,9 +67,9 @@ class ClusterFeed(Feed):
                 async with time_limit(FIRST_LIST_PATIENCE, self.clock):
                     await run_all(informer.wait_for_answer() for informer in informers)
             if self._nodes is not None:
-                stack.enter_context(self._nodes.subscribe(self._on_node))
+                stack.enter_context(self._nodes.subscribe(self.guarded(self._on_node)))
             if self._pods is not None:
-                stack.enter_context(self._pods.subscribe(self._on_pod))
+                stack.enter_context(self._pods.subscribe(self.guarded(self._on_pod)))
             self._ready.set()
             self.mark_changed()
             await asyncio.Event().wait()

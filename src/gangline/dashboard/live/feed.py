@@ -5,18 +5,24 @@ gets a new snapshot when it reads again.
 """
 
 import asyncio
+import logging
 import zlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
+from gangline.kube.errors import KubeError, Unauthorized
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PATCH_INTERVAL = timedelta(milliseconds=200)
 """The shortest time between two patches. Changes in between are one patch; the first after a pause is sent at once."""
@@ -58,6 +64,17 @@ class Message:
     def content(self, *, gzip: bool) -> bytes:
         """The bytes for one connection."""
         return self.packed if gzip else self.plain
+
+
+class ViewFailed(GanglineError):
+    """A view ended with an error that nobody expected."""
+
+    def __init__(self) -> None:
+        super().__init__("the dashboard failed; its log says why")
+
+
+class RightsChanged(GanglineError):
+    """A view ends because its viewer may read more or less than when it began."""
 
 
 class Subscription:
@@ -132,10 +149,6 @@ class Feed(ABC):
         if self.problem is not None:
             raise self.problem
 
-    def is_outdated(self) -> bool:
-        """Whether a new viewer would see more than this feed has: it begins anew then."""
-        return self.is_over
-
     def end(self, problem: GanglineError) -> None:
         """The view cannot be shown, or not any more: connections end, and the next viewer begins anew."""
         self.problem, self.is_over = problem, True
@@ -143,12 +156,38 @@ class Feed(ABC):
         for subscription in self._subscriptions:
             subscription.restart()
 
+    def guarded(self, subscriber: Callable[[T], None]) -> Callable[[T], None]:
+        """A subscriber whose unexpected error ends this view, and not the watch: others use it too."""
+
+        def call(change: T) -> None:
+            try:
+                subscriber(change)
+            except Exception:
+                log.exception("a change cannot be shown")
+                self.end(ViewFailed())
+
+        return call
+
     def _has_ended(self) -> bool:
         return self.problem is not None
 
     @abstractmethod
     def watch_problem(self) -> str:
         """Why what is shown may be out of date; empty if it is not."""
+
+    async def rights_have_changed(self) -> bool:
+        """Whether the viewer may now read more or less than when the feed began."""
+        return False
+
+    async def check_rights(self) -> None:
+        """End the feed if the rights of the viewer have changed: the next one shows what may be read now."""
+        try:
+            if await self.rights_have_changed():
+                self.end(RightsChanged("what you may read has changed; look again"))
+        except Unauthorized as error:
+            self.end(error)
+        except (KubeError, ExceptionGroup):
+            pass  # Nobody can say; the watches have the same problem, which is reported.
 
     @abstractmethod
     def content(self) -> Any:
@@ -182,7 +221,7 @@ class Feed(ABC):
         for subscription in self._subscriptions:
             subscription.put(message)
 
-    def snapshot_message(self) -> Message:
+    def _snapshot_message(self) -> Message:
         """The snapshot as a message; encoded once per revision."""
         self.publish_now()
         if self._snapshot is None or self._snapshot[0] != self.revision:
@@ -210,6 +249,8 @@ class Feed(ABC):
                     await subscription.wait()
             except TimeoutError:
                 problem = self.watch_problem()
+                if problem:
+                    await self.check_rights()
                 text = (
                     STILL_HERE
                     if problem == reported
@@ -221,7 +262,7 @@ class Feed(ABC):
             if self._has_ended():
                 return
             if subscription.needs_snapshot:
-                message = self.snapshot_message()
+                message = self._snapshot_message()
                 subscription.take()
                 subscription.needs_snapshot = False
                 yield message.content(gzip=subscription.gzip)

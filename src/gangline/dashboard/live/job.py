@@ -16,7 +16,7 @@ from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_all, time_limit
 from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.past import Past
-from gangline.dashboard.live.rights import Access, AccessRefused, Refusal, ViewerRights
+from gangline.dashboard.live.rights import Access, AccessRefused, ReadScopes, Refusal, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.detail import (
     NOTHING_ALLOWED,
@@ -25,6 +25,7 @@ from gangline.dashboard.rows.detail import (
     JobObjects,
     job_detail,
 )
+from gangline.history.records import ObjectVersion
 from gangline.kube.errors import Status, error_from_status
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary.event_rows import is_about
@@ -74,7 +75,7 @@ class JobFeed(Feed):
     ) -> None:
         super().__init__(clock)
         self._kind, self._key, self._rights, self._watches = kind, key, rights, watches
-        self._past = past
+        self._scopes, self._past = ReadScopes(rights), past
         self._pods: Informer[JSON] | None = None
         self._events: Informer[JSON] | None = None
         self._groups: Informer[JSON] | None = None
@@ -90,11 +91,14 @@ class JobFeed(Feed):
     def watch_problem(self) -> str:
         return first_problem((self._jobs, self._pods, self._events))
 
+    async def rights_have_changed(self) -> bool:
+        return await self._scopes.have_changed()
+
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             fields = f"metadata.name={self._key.name}"
             # Asked for together: each answer is remembered.
-            await self._rights.read_scopes((self._kind, PODS, EVENTS, PODGROUPS), self._key.namespace)
+            await self._scopes.read_all((self._kind, PODS, EVENTS, PODGROUPS), self._key.namespace)
             jobs = await self._watch(stack, self._kind, fields=fields)
             self._pods = await self._watch(stack, PODS, labels=f"{JOB_NAME}={self._key.name}")
             self._events = await self._watch(stack, EVENTS)
@@ -109,13 +113,12 @@ class JobFeed(Feed):
                 return
             self._jobs = jobs
             uid = body["metadata"].get("uid", "")
-            versions, _ = await self._past.versions(self._kind, self._key, uid) if self._past is not None else ((), ())
-            for version in versions:
+            for version in await self._recorded_versions(uid):
                 self._timeline.add(version.at, version.path, version.body)
-            stack.enter_context(jobs.subscribe(self._on_job))
+            stack.enter_context(jobs.subscribe(self.guarded(self._on_job)))
             for informer, plural in ((self._groups, "podgroups"), (self._pods, "pods"), (self._events, "events")):
                 if informer is not None:
-                    stack.enter_context(informer.subscribe(self._on_part(plural)))
+                    stack.enter_context(informer.subscribe(self.guarded(self._on_part(plural))))
             await self._ask_for_actions()
             self._ready.set()
             self.mark_changed()
@@ -124,6 +127,15 @@ class JobFeed(Feed):
                 self._body_changed.clear()
                 await self._ask_for_actions()
                 self.mark_changed()
+
+    async def _recorded_versions(self, uid: str) -> list[ObjectVersion]:
+        """What was recorded of the job so far, as far as the viewer may read it."""
+        if self._past is None:
+            return []
+        try:
+            return (await self._past.versions(self._kind, self._key, uid))[0]
+        except AccessRefused:
+            return []
 
     def _missing(self, jobs: Informer[JSON] | None) -> GanglineError:
         name = f"{self._kind.plural}.{self._kind.group} {self._key}"
@@ -138,7 +150,7 @@ class JobFeed(Feed):
     async def _watch(
         self, stack: AsyncExitStack, resource: Resource[JSON], *, labels: str = "", fields: str = ""
     ) -> Informer[JSON] | None:
-        scope = await self._rights.read_scope(resource, self._key.namespace)
+        scope = await self._scopes.read(resource, self._key.namespace)
         self._refused += scope.refusals
         if scope.is_empty:
             return None

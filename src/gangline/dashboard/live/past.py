@@ -45,7 +45,7 @@ class Past:
         wanted = [job for job in recorded if job.plural in kinds and namespace in ("", job.namespace)]
         allowed: dict[tuple[str, str], bool] = {}
         for plural, where in {(job.plural, job.namespace) for job in wanted}:
-            allowed[plural, where] = await self._rights.may(Access("list", kinds[plural], where))
+            allowed[plural, where] = await self._rights.is_granted(Access("list", kinds[plural], where))
         return [summary_row(job) for job in wanted if allowed[job.plural, job.namespace]]
 
     async def trials(self, namespace: str = "") -> list[Trial]:
@@ -60,7 +60,7 @@ class Past:
         wanted = {
             uid: job
             for uid, job in wanted.items()
-            if await self._rights.may(Access("list", kinds[job.plural], job.namespace))
+            if await self._rights.is_granted(Access("list", kinds[job.plural], job.namespace))
         }
         bodies = await asyncio.to_thread(self._reader.job_bodies, wanted.keys())
         trials: list[Trial] = []
@@ -81,22 +81,22 @@ class Past:
             kind = kinds.get(where.plural)
             if kind is None or where.group != kind.group or namespace not in ("", where.namespace):
                 continue
-            if await self._rights.may(Access("list", kind, where.namespace)):
+            if await self._rights.is_granted(Access("list", kind, where.namespace)):
                 rows.append(job_row(kind, body, moment))
         return rows
 
     async def cluster_at(self, moment: datetime) -> ClusterView:
         """The nodes at a moment, and the pods on them that the viewer may list."""
         refused: list[Refusal] = []
-        if not await self._rights.may(Access("list", NODES)):
+        if not await self._rights.is_granted(Access("list", NODES)):
             refused.append(await self._rights.refusal(Access("list", NODES)))
             return ClusterView(nodes=[], holes=[], refused=refused)
         objects = await asyncio.to_thread(self._reader.objects_at, moment.timestamp())
         pods = {path: body for path, body in objects.items() if path.startswith(collection_prefix("", "pods"))}
-        if not await self._rights.may(Access("list", PODS)):
+        if not await self._rights.is_granted(Access("list", PODS)):
             refused.append(await self._rights.refusal(Access("list", PODS)))
             namespaces = {split_path(path).namespace for path in pods}
-            readable = {name for name in namespaces if await self._rights.may(Access("list", PODS, name))}
+            readable = {name for name in namespaces if await self._rights.is_granted(Access("list", PODS, name))}
             pods = {path: body for path, body in pods.items() if split_path(path).namespace in readable}
         nodes = [body for path, body in objects.items() if path.startswith(collection_prefix("", "nodes"))]
         rows = await asyncio.to_thread(recorded_nodes, nodes, pods.values())
@@ -107,14 +107,14 @@ class Past:
     ) -> tuple[list[ObjectVersion], list[Refusal]]:
         """The versions of a job's objects that the viewer may read, and what of them is refused."""
         access = Access("get", kind, key.namespace)
-        if not await self._rights.may(access):
+        if not await self._rights.is_granted(access):
             raise AccessRefused(await self._rights.refusal(access))
         found = await asyncio.to_thread(self._reader.job_changes, key.namespace, kind.plural, key.name, uid or None)
         refused: list[Refusal] = []
         hidden: set[str] = set()
         for member in MEMBER_KINDS:
             access = Access("list", member, key.namespace)
-            if not await self._rights.may(access):
+            if not await self._rights.is_granted(access):
                 refused.append(await self._rights.refusal(access))
                 hidden.add(member.plural)
         return [version for version in found if split_path(version.path).plural not in hidden], refused
@@ -127,13 +127,13 @@ class Past:
     async def log_ends(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[LogEnd]:
         """The recorded ends of logs of a job. Raises `AccessRefused`."""
         access = Access("get", PODS, key.namespace, subresource="log")
-        if not await self._rights.may(access):
+        if not await self._rights.is_granted(access):
             raise AccessRefused(await self._rights.refusal(access))
         return await asyncio.to_thread(self._reader.log_ends, key.namespace, kind.plural, key.name, uid or None)
 
     async def usage(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[UsagePoint]:
         """What was recorded of the CPU and memory of a job's pods; nothing if the viewer may not read such."""
-        if not await self._rights.may(Access("list", PODS, key.namespace)):
+        if not await self._rights.is_granted(Access("list", PODS, key.namespace)):
             return []
         samples = await asyncio.to_thread(self._reader.usage, key.namespace, kind.plural, key.name, uid or None)
         return [
@@ -144,7 +144,7 @@ class Past:
     async def verdicts(self, kind: Resource[JSON], key: Key, uid: str = "") -> list[JobVerdict]:
         """What was recorded of why a job failed or waited. Raises `AccessRefused`."""
         for access in (Access("get", kind, key.namespace), Access("get", PODS, key.namespace, subresource="log")):
-            if not await self._rights.may(access):
+            if not await self._rights.is_granted(access):
                 raise AccessRefused(await self._rights.refusal(access))
         return await asyncio.to_thread(self._reader.verdicts, key.namespace, kind.plural, key.name, uid or None)
 

@@ -67,8 +67,45 @@ class ReadScope(NamedTuple):
     refusals: tuple[Refusal, ...] = ()
 
     @property
+    def where(self) -> tuple[bool, tuple[str, ...]]:
+        """The scope without what was refused."""
+        return self.everywhere, self.namespaces
+
+    @property
     def is_empty(self) -> bool:
         return not self.everywhere and not self.namespaces
+
+
+class ReadScopes:
+    """Where a viewer may read the resources of one view, as it was when the view began."""
+
+    def __init__(self, rights: "ViewerRights") -> None:
+        self._rights = rights
+        self._scopes: dict[tuple[Resource[Any], str], ReadScope] = {}
+
+    async def read(self, resource: Resource[Any], namespace: str = "") -> ReadScope:
+        """The scope of a resource in a namespace, or everywhere; asked for once."""
+        namespace = namespace if resource.namespaced else ""
+        if (resource, namespace) not in self._scopes:
+            self._scopes[resource, namespace] = await self._rights.read_scope(resource, namespace)
+        return self._scopes[resource, namespace]
+
+    async def read_all(self, resources: Iterable[Resource[Any]], namespace: str = "") -> dict[str, ReadScope]:
+        """The scopes of several resources by their names, asked for at the same time."""
+        scopes: dict[str, ReadScope] = {}
+
+        async def ask(resource: Resource[Any]) -> None:
+            scopes[resource.name] = await self.read(resource, namespace)
+
+        await run_all(ask(resource) for resource in resources)
+        return scopes
+
+    async def have_changed(self) -> bool:
+        """Whether the viewer may read more or less now."""
+        for question, before in list(self._scopes.items()):
+            if (await self._rights.read_scope(*question)).where != before.where:
+                return True
+        return False
 
 
 class ViewerRights:
@@ -80,11 +117,6 @@ class ViewerRights:
         self._known_namespaces = dict.fromkeys(name for name in home_namespaces if name)
         self._answers: dict[object, tuple[float, Any]] = {}
 
-    @property
-    def known_namespaces(self) -> tuple[str, ...]:
-        """The namespaces that are looked at if the viewer may not read all of them."""
-        return tuple(self._known_namespaces)
-
     async def user(self) -> str:
         """The viewer's name; empty if the server does not tell. Raises `Unauthorized`."""
         return await self._remember("user", self._ask_user)
@@ -94,7 +126,14 @@ class ViewerRights:
         return await self._remember("namespaces", self._list_namespaces)
 
     async def may(self, access: Access) -> bool:
-        """Whether the server would allow it."""
+        """Whether the server would allow it; also if it does not say: the request that follows is then refused."""
+        return await self._answer(access) is not False
+
+    async def is_granted(self, access: Access) -> bool:
+        """Whether the server says that it is allowed. For what no request follows, such as reading the history."""
+        return await self._answer(access) is True
+
+    async def _answer(self, access: Access) -> bool | None:
         return await self._remember(access, lambda: self._ask_access(access))
 
     async def read_scope(self, resource: Resource[Any], namespace: str = "") -> ReadScope:
@@ -113,16 +152,6 @@ class ViewerRights:
         if namespace or not resource.namespaced:
             return ReadScope(everywhere=False, refusals=(await self.refusal(Access("list", resource, namespace)),))
         return await self._namespaced_scope(resource)
-
-    async def read_scopes(self, resources: Iterable[Resource[Any]], namespace: str = "") -> dict[str, ReadScope]:
-        """The scopes of several resources by their names, asked for at the same time."""
-        scopes: dict[str, ReadScope] = {}
-
-        async def ask(resource: Resource[Any]) -> None:
-            scopes[resource.name] = await self.read_scope(resource, namespace if resource.namespaced else "")
-
-        await run_all(ask(resource) for resource in resources)
-        return scopes
 
     async def _namespaced_scope(self, resource: Resource[Any]) -> ReadScope:
         names = (await self.namespaces() or await self._home_namespaces())[:MAX_NAMESPACES]
@@ -183,7 +212,7 @@ class ViewerRights:
         except ApiError:
             return True  # The server does not say: the request itself will.
 
-    async def _ask_access(self, access: Access) -> bool:
+    async def _ask_access(self, access: Access) -> bool | None:
         attributes = {
             "verb": access.verb,
             "group": access.resource.group,
@@ -196,7 +225,7 @@ class ViewerRights:
         try:
             review: JSON = await self._client.create(ACCESS_REVIEWS, body)
         except Forbidden:
-            return True  # The server does not say: the request itself will.
+            return None  # The server does not say.
         return bool((review.get("status") or {}).get("allowed"))
 
     async def _remember(self, question: object, ask: Callable[[], Awaitable[T]]) -> T:

@@ -1,8 +1,9 @@
 """Sweeps: jobs that are the same but for some values, ranked by what they reported. Pure."""
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+
+import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.scheme import Resource
@@ -62,10 +63,11 @@ def trial_note(job: JSON) -> TrialNote | None:
     if not sweep:
         return None
     try:
-        note = json.loads((metadata.get("annotations") or {}).get(TRIAL_ANNOTATION) or "{}")
+        note = msgspec.json.decode((metadata.get("annotations") or {}).get(TRIAL_ANNOTATION) or "{}")
         parameters = {str(name): str(value) for name, value in dict(note.get("parameters") or {}).items()}
         number = int(note.get("trial") or 0)
-    except (ValueError, TypeError, AttributeError):
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        # Whoever creates a job writes it, and others look at it.
         return TrialNote(sweep=sweep)
     return TrialNote(
         sweep=sweep,

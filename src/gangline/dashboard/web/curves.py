@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
-from gangline.dashboard.live.rights import Refusal
+from gangline.dashboard.live.rights import AccessRefused, Refusal
 from gangline.dashboard.live.usage import UsagePoint, UsageView, usage_view
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.job_row import ViewStruct
@@ -17,6 +17,7 @@ from gangline.dashboard.rows.log_page import AttemptLine
 from gangline.dashboard.web.guard import Refused
 from gangline.dashboard.web.jobs import query_number
 from gangline.dashboard.web.logs import read_lines
+from gangline.history.records import ObjectVersion
 from gangline.kube.errors import NotFound
 from gangline.progress.line import parse_progress
 from gangline.summary.objects import ServerJob
@@ -90,7 +91,11 @@ async def _reported(
 ) -> _Reported:
     refused: list[Refusal] = []
     if viewer.past is not None:
-        versions, refused = await viewer.past.versions(kind, key, uid)
+        versions: Sequence[ObjectVersion] = ()
+        try:
+            versions, refused = await viewer.past.versions(kind, key, uid)
+        except AccessRefused as error:
+            refused = [error.refusal]
         versions = [version for version in versions if version.at <= until]
         points = progress_points(versions, key.name)
         if points:

@@ -80,7 +80,7 @@ class ViewerEndpoints:
         """A view, live."""
         match request.query.get("view", "board"):
             case "board":
-                async with viewer.board(request.query.get("namespace", "")) as board:
+                async with viewer.board(jobs.query_namespace(request)) as board:
                     return await self._send(request, board)
             case "job":
                 async with viewer.job(*jobs.parse_job_id(request.query.get("id", ""))) as page:
@@ -105,7 +105,7 @@ class ViewerEndpoints:
 
     async def jobs(self, request: web.Request, viewer: Viewer) -> web.Response:
         """A page of rows: of jobs that exist, with `history` also of those that are gone, with `at` as they were then."""
-        wanted, namespace, moment = jobs.job_filter(request), request.query.get("namespace", ""), _moment(request)
+        wanted, namespace, moment = jobs.job_filter(request), jobs.query_namespace(request), _moment(request)
         if moment is not None:
             if viewer.past is None:
                 raise Refused(404, "there is no history here")
@@ -259,7 +259,7 @@ class ViewerEndpoints:
 
     async def sweeps(self, request: web.Request, viewer: Viewer) -> web.Response:
         """All sweeps, or the one in the path, with their trials."""
-        name, namespace = request.match_info.get("name", ""), request.query.get("namespace", "")
+        name, namespace = request.match_info.get("name", ""), jobs.query_namespace(request)
         recorded = await viewer.past.trials(namespace) if viewer.past is not None else ()
         async with viewer.board(namespace) as feed:
             await feed.wait_until_ready()

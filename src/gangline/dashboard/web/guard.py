@@ -83,7 +83,7 @@ class RequestGuard:
         if problem or not host:
             raise Refused(421, problem or "the Host header is missing")
         origin = request.headers.get("Origin", "")
-        if origin and urlsplit(origin).netloc.lower() != host.lower():
+        if origin and _netloc(origin) != host.lower():
             raise Refused(403, "requests of other sites are not served")
         is_page = request.method in _READS and request.headers.get("Sec-Fetch-Mode") == "navigate"
         if not is_page and request.headers.get("Sec-Fetch-Site") in _FOREIGN_SITES:
@@ -114,6 +114,14 @@ class RequestGuard:
             log.exception("dashboard request failed", extra={"path": request.path})
             failed = ErrorView(code=500, message="the dashboard failed; its log says why")
             return json_response({"error": failed}, 500)
+
+
+def _netloc(origin: str) -> str:
+    """Host and port of an origin; empty if it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 async def add_security_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -1,5 +1,6 @@
 """The endpoints of jobs: pages of rows, and all about one job."""
 
+import re
 from collections.abc import Iterable
 
 from aiohttp import web
@@ -11,6 +12,9 @@ from gangline.dashboard.web.guard import Refused
 from gangline.summary.objects import JOB_KINDS
 
 MAX_PAGE = 500
+MAX_DIGITS = 15
+"""Of a number in a query: longer ones do not fit where they are used."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 KINDS_BY_PLURAL = {kind.plural: kind for kind in JOB_KINDS}
 
 
@@ -60,7 +64,7 @@ def query_number(request: web.Request, name: str, default: int) -> int:
     text = request.query.get(name, "")
     if not text:
         return default
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
         raise Refused(400, f"{name}: {text[:40]!r} is no number")
     return int(text)
 
@@ -83,4 +87,19 @@ def _address(namespace: str, plural: str, name: str) -> tuple[Resource[JSON], Ke
     kind = KINDS_BY_PLURAL.get(plural)
     if kind is None:
         raise Refused(404, f"{plural[:80]}: no kind of training job; there are {', '.join(KINDS_BY_PLURAL)}")
+    for text in (namespace, name):
+        _require_name(text)
     return kind, Key(namespace, name)
+
+
+def query_namespace(request: web.Request) -> str:
+    """The namespace in the query; empty: all. Raises `Refused`."""
+    namespace = request.query.get("namespace", "")
+    if namespace:
+        _require_name(namespace)
+    return namespace
+
+
+def _require_name(text: str) -> None:
+    if not _NAME.fullmatch(text):
+        raise Refused(404, f"{text[:80]!r}: nothing has such a name")

@@ -16,6 +16,7 @@ from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.log_page import EVERYTHING, AttemptLine, LogPage, LogQuery, log_page, merged_attempts
 from gangline.dashboard.web.guard import Refused
 from gangline.dashboard.web.jobs import query_number
+from gangline.history.endings import split_lines
 from gangline.kube.errors import BadRequest, KubeError, NotFound, Status
 from gangline.kube.pods import PodSubresources
 from gangline.summary.log_lines import normalized_time, parse_line
@@ -46,10 +47,14 @@ def log_query(request: web.Request) -> LogQuery:
 
 def _time(request: web.Request, name: str) -> str:
     text = request.query.get(name, "")
-    # A plus in a query is a space.
-    normalized = normalized_time(text.replace(" ", "+")) if text else ""
-    if text and not normalized:
-        raise Refused(400, f"{name}: {text[:40]!r} is no time; write 2026-01-02T15:04:05Z")
+    if not text:
+        return ""
+    try:
+        # A plus in a query is a space.
+        normalized = normalized_time(text.replace(" ", "+"))
+        datetime.fromisoformat(f"{normalized[:26]}+00:00")
+    except (ValueError, OverflowError):
+        raise Refused(400, f"{name}: {text[:40]!r} is no time; write 2026-01-02T15:04:05Z") from None
     return normalized
 
 
@@ -88,7 +93,7 @@ async def recorded_lines(
     for end in await past.log_ends(kind, key, uid):
         replica = end.pod.removeprefix(f"{key.name}-")
         stamp = normalized_time(datetime.fromtimestamp(end.at, UTC).isoformat())
-        parsed = [parse_line(replica, line.encode()) for line in end.text.splitlines()]
+        parsed = [parse_line(replica, line.removesuffix("\n").encode()) for line in split_lines(end.text)]
         timed = [line if line.timestamp else line._replace(timestamp=stamp) for line in parsed]
         sources.append([AttemptLine(line, end.attempt) for line in timed])
     note = "only the ends of logs are kept after a job is deleted"

@@ -10,6 +10,7 @@ from gangline.dashboard.links import is_valid_key
 from gangline.dashboard.settings import DashboardLimits
 from gangline.kube.config.connection import Connection
 from gangline.kube.config.credentials import StaticToken
+from gangline.kube.errors import ConfigError
 
 LOCAL_VIEWER = "local"
 MAX_USED_LINKS = 10_000
@@ -82,6 +83,9 @@ class SessionTable:
 
 def token_viewer(connection: Connection, token: str) -> tuple[str, Connection]:
     """The name of the viewer with a token, and the connection with nothing but that token. Raises `ConfigError`."""
+    if not token:
+        # A server would take it for no token at all: for an anonymous visitor.
+        raise ConfigError("the token: is empty")
     tls = msgspec.structs.replace(connection.tls, client=None) if connection.tls is not None else None
     own = msgspec.structs.replace(
         connection, tls=tls, credentials=StaticToken(token, "the token"), impersonate=None, namespace=""
@@ -90,4 +94,4 @@ def token_viewer(connection: Connection, token: str) -> tuple[str, Connection]:
 
 
 def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()

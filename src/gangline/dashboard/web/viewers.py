@@ -30,6 +30,8 @@ class _OpenViewer:
         self.viewer = viewer
         self.users = 0
         self.used_at = viewer.clock.monotonic()
+        # Whether the server no longer accepts its credentials, or never did.
+        self.is_rejected = False
 
 
 class Who(NamedTuple):
@@ -74,14 +76,21 @@ class ViewerTable:
                 await viewer.__aexit__(None, None, None)
         entry.users += 1
         try:
+            if self.settings.login is LoginMethod.TOKEN:
+                # Nothing is watched or kept for a token that the server does not know.
+                await entry.viewer.rights.user()
             yield entry.viewer
         except Unauthorized:
             if self.settings.login is LoginMethod.TOKEN:
                 self.sessions.end_viewer(who.viewer)
+                entry.is_rejected = True
             raise
         finally:
             entry.users -= 1
             entry.used_at = self.clock.monotonic()
+            if entry.is_rejected and not entry.users and self._open.get(who.viewer) is entry:
+                del self._open[who.viewer]
+                await entry.viewer.__aexit__(None, None, None)
 
     async def close_unused(self) -> None:
         """Close the connections of viewers who have not sent a request for a while."""

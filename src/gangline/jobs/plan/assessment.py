@@ -23,9 +23,18 @@ from gangline.jobs.plan.causes import root_cause
 from gangline.jobs.plan.conditions import time_left
 from gangline.jobs.plan.gang_state import expired_wait, stranded_state
 from gangline.jobs.plan.observed import ObservedJob
+from gangline.jobs.plan.recovery.decision import RecoveryStep
+from gangline.jobs.plan.recovery.policy import RecoveryAction
+from gangline.jobs.plan.recovery.question import (
+    NO_RECOVERY,
+    answer,
+    decisive_failures,
+    has_port_clash,
+    recovery_question,
+    stall_question,
+)
 from gangline.jobs.plan.restarts import (
     PEER_VERDICT_DELAY,
-    PORT_CLASH,
     VERDICT_DELAY,
     RestartTally,
     any_terminating,
@@ -39,7 +48,7 @@ from gangline.jobs.plan.restarts import (
     most_restarted_failure,
     restart_scope,
 )
-from gangline.jobs.pods.replicas import Member, terminated_state
+from gangline.jobs.pods.replicas import Member
 
 BACKOFF_LIMIT_REACHED = "it has reached the specified backoff limit"
 
@@ -71,6 +80,8 @@ class JobFailing(msgspec.Struct, frozen=True):
     cause: Failure | None = None
     # Replicas failed, by the framework's own rule.
     by_framework: bool = False
+    # The step of the recovery policy that ends the job.
+    recovery: RecoveryStep | None = None
 
 
 class JobActive(msgspec.Struct, frozen=True):
@@ -89,6 +100,8 @@ class JobActive(msgspec.Struct, frozen=True):
     cause: Failure | None = None
     # How long the verdict waits for an earlier failure to be reported.
     verdict_delay: timedelta | None = None
+    # The step of the recovery policy that restarts the replicas.
+    recovery: RecoveryStep | None = None
 
 
 Assessment: TypeAlias = ManagedElsewhere | AlreadyFinished | JobSuspended | JobSucceeding | JobFailing | JobActive
@@ -123,6 +136,11 @@ def _assess_job(framework: Framework[J], observed: ObservedJob[J], restarts: Res
     verdict = _judge(framework, observed)
     if verdict.outcome is JobOutcome.SUCCEEDED:
         return JobSucceeding(verdict.message)
+    decided = _assess_recovery(framework, observed, verdict)
+    if isinstance(decided, JobFailing):
+        return decided
+    if decided is not None:
+        return _with_limits(framework, observed, restarts, decided)
     if policy.backoff_limit == 0 and (failures := failed_pods(observed.gang)):
         # As in v1: if no restart is allowed, any failure ends the job, whatever the restart policy.
         return _limit_failure(job, BACKOFF_LIMIT_REACHED, _first_failure(framework, observed, failures))
@@ -148,16 +166,42 @@ def _judge(framework: Framework[J], observed: ObservedJob[J]) -> Verdict:
     return Verdict(JobOutcome.PENDING)
 
 
+def _assess_recovery(
+    framework: Framework[J], observed: ObservedJob[J], verdict: Verdict
+) -> JobActive | JobFailing | None:
+    """What the recovery policy of the job says about its failures; None: it says nothing, and restartPolicy decides."""
+    if observed.recovery is None:
+        return None
+    failures = decisive_failures(framework, observed)
+    question = recovery_question(framework, observed) if failures else stall_question(observed)
+    if question is None:
+        if not failures or any(has_port_clash(pod, framework.facts.container) for pod in failures.values()):
+            return None
+        # Failures that were decided about: their pods are still being deleted.
+        return JobActive(verdict, pods_to_replace=tuple(failures.values()), replica_type=next(iter(failures)).type)
+    if question.remaining > timedelta():
+        return JobActive(verdict, verdict_delay=question.remaining)
+    step = answer(framework, observed, question)
+    if step is None:
+        return None
+    cause = question.failure
+    if step.is_final:
+        text = ConditionText(
+            f"{observed.job.KIND}Failed", f"{observed.job.KIND} {observed.job.metadata.name} {step.message}"
+        )
+        return JobFailing(text, deletes_all_pods=step.action is RecoveryAction.STOP, cause=cause, recovery=step)
+    if step.scope is RestartScope.JOB:
+        return JobActive(verdict, restarts_all=True, replica_type=question.member.type, cause=cause, recovery=step)
+    pods = tuple(question.failures.values())
+    return JobActive(verdict, pods_to_replace=pods, replica_type=question.member.type, cause=cause, recovery=step)
+
+
 def _assess_replicas(
     framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally, verdict: Verdict
 ) -> JobActive | JobFailing:
     container = framework.facts.container
-    failures = {
-        member: pod
-        for member, pod in failed_pods(observed.gang).items()
-        if not _is_tolerated(framework, observed.job, member)
-    }
-    clashed = {member: pod for member, pod in failures.items() if _has_port_clash(pod, container)}
+    failures = decisive_failures(framework, observed)
+    clashed = {member: pod for member, pod in failures.items() if has_port_clash(pod, container)}
     if clashed:
         member, pod = next(iter(clashed.items()))
         cause = failure_record(member, pod, container, observed.children.log_tails)
@@ -165,16 +209,6 @@ def _assess_replicas(
     if restart_scope(observed.job, framework.run_policy(observed.job)) is RestartScope.JOB:
         return _assess_whole_job(framework, observed, restarts.ledger, failures, verdict)
     return _assess_one_by_one(framework, observed, failures, verdict)
-
-
-def _is_tolerated(framework: Framework[J], job: J, member: Member) -> bool:
-    policy = framework.replicas(job)[member.type].restart_policy
-    return policy == RestartPolicy.NEVER and framework.tolerates(job, member.type)
-
-
-def _has_port_clash(pod: Pod, container: str) -> bool:
-    state = terminated_state(pod, container)
-    return pod.status.reason == PORT_CLASH or (state is not None and state.reason == PORT_CLASH)
 
 
 def _assess_one_by_one(
@@ -274,7 +308,10 @@ def _with_limits(
     # Neither a port taken by another process nor a lack of room is charged to the job.
     charged = assessment.restarts_all and not assessment.renews_addresses and assessment.stranded_state is None
     requested = int(charged) or sum(pod.metadata.uid not in replaced for pod in assessment.pods_to_replace)
-    if exceeds_backoff_limit(policy.backoff_limit, restarts.total, restarts.ledger, requested):
+    if assessment.recovery is not None and assessment.recovery.uncounted:
+        requested = 0
+    total = restarts.total - (job.status.recovery or NO_RECOVERY).uncounted
+    if exceeds_backoff_limit(policy.backoff_limit, total, restarts.ledger, requested):
         cause = assessment.cause or most_restarted_failure(
             observed.gang, framework.facts.container, observed.children.log_tails
         )

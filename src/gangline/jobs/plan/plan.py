@@ -26,8 +26,11 @@ from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
+from gangline.jobs.plan.recovery.decision import RECOVERY_EVENT, RecoveryStep, with_recovery
+from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
+from gangline.jobs.plan.stall import HangVerdict, plan_with_stall
 from gangline.jobs.plan.status import active_status, finished_status, status_with_phase
 from gangline.jobs.pods.replicas import all_pods
 from gangline.jobs.site import missing_scheduler_message
@@ -35,6 +38,11 @@ from gangline.jobs.site import missing_scheduler_message
 
 def reconcile_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
     """The plan for a job. The same input gives the same plan."""
+    plan, verdict = _job_plan(framework, observed), HangVerdict(observed.stall, observed.stall_end)
+    return plan_with_stall(observed.job, plan, verdict, observed.now)
+
+
+def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
     if isinstance(framework, PlansByLauncherJob):
         plan: JobPlan = framework.plan(observed)
         return plan
@@ -93,7 +101,14 @@ def _active_plan(
         phase = JobPhase.NONE
     status = status_with_phase(_with_completeness(framework, observed, status), phase, observed.gang)
     deadline_in = _deadline_in(framework, observed, status)
-    delays = (assessment.verdict_delay, children.requeue_after, overdue_in, timeout_in, deadline_in)
+    delays = (
+        assessment.verdict_delay,
+        children.requeue_after,
+        overdue_in,
+        timeout_in,
+        deadline_in,
+        forgiveness_in(observed),
+    )
     events = (*events, *children.events, *overdue_events, *timeout_events, *_reported_warnings(observed))
     return JobPlan(status, children.stages, events, _soonest(delays))
 
@@ -120,6 +135,13 @@ def _restart_plan(
             ledger = msgspec.structs.replace(ledger, failed_round=ledger.round)
         ledger = with_backoff(ledger, scope, observed.now)
         status = msgspec.structs.replace(status, first_failure=cause)
+        if assessment.recovery is not None:
+            restarted = 1 if assessment.restarts_all else len(uncounted)
+            status, ledger = with_recovery(status, ledger, assessment.recovery, restarted, observed.now)
+            events = (
+                *events,
+                JobEvent(RECOVERY_EVENT, _recovery_sentence(observed, assessment.recovery), warning=True),
+            )
         events = (
             *events,
             JobEvent(f"{job.KIND}Restarting", message, warning=True),
@@ -152,6 +174,8 @@ def _restart_plan(
 
 def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessment: JobActive) -> str:
     job, kind = observed.job, assessment.replica_type
+    if assessment.recovery is not None:
+        return f"job {job.metadata.name} is restarting: {assessment.recovery.message}"
     if assessment.stranded_state is not None:
         reason = f"its gang has no room for all of its members: {assessment.stranded_state.message}"
         return f"job {job.metadata.name} is restarting because {reason}"
@@ -159,6 +183,10 @@ def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessme
     if isinstance(framework, RestartMessage) and count:
         return framework.restart_message(job, kind, count)
     return f"job {job.metadata.name} is restarting because {kind} replica(s) failed."
+
+
+def _recovery_sentence(observed: ObservedJob[J], step: RecoveryStep) -> str:
+    return f"{observed.job.KIND} {observed.job.metadata.name}: {step.message}"
 
 
 def _reported_warnings(observed: ObservedJob[J]) -> Iterable[JobEvent]:
@@ -211,8 +239,9 @@ def _with_completeness(framework: Framework[J], observed: ObservedJob[J], status
         return status
     gang = observed.gang
     changed = observed.job.metadata.generation != observed.job.status.observed_generation
+    outdated = bool(outdated_pods(observed))
     full = all(member in gang.pods and not any_terminating((gang.pods[member],)) for member in gang.seats)
-    complete = full or (status.ledger.complete and not changed)
+    complete = not outdated and (full or (status.ledger.complete and not changed))
     if complete == status.ledger.complete:
         return status
     return msgspec.structs.replace(status, ledger=msgspec.structs.replace(status.ledger, complete=complete))

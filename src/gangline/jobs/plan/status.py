@@ -24,8 +24,8 @@ from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import RestartTally, is_permanent
 from gangline.jobs.pods.labels import job_labels
 from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Gang, Member, is_active
-from gangline.progress.eta import MAX_REMAINING_SECONDS, StepReport, estimated_remaining
-from gangline.progress.line import bounded_progress, parse_progress
+from gangline.progress.eta import StepReport, estimated_remaining
+from gangline.progress.line import MAX_REMAINING_SECONDS, bounded_progress, parse_progress
 
 _LEADER_TYPES = ("Chief", "Master", UNINDEXED_TYPE)
 
@@ -168,10 +168,12 @@ def training_progress(gang: Gang, before: JobProgress | None, now: datetime) -> 
         if parsed is None:
             continue
         report = bounded_progress(parsed)
+        # A line about a checkpoint need not repeat the numbers of the line before.
+        keeps = before is not None and bool(report.checkpoint) and not report.metrics
         progress = JobProgress(
             step=report.step,
-            total=report.total,
-            metrics=dict(report.metrics),
+            total=before.total if before is not None and keeps and report.total is None else report.total,
+            metrics=before.metrics if before is not None and keeps else dict(report.metrics),
             estimated_remaining_seconds=_whole_seconds(report.remaining_seconds),
             replica=str(member),
             updated=timestamp(now),

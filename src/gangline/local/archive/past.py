@@ -120,7 +120,7 @@ class PastStreams(ArchivedStreams):
         if not isinstance(log, str):
             async with aclosing(log) as chunks:
                 log = b"".join([chunk async for chunk in chunks]).decode(errors="replace")
-        lines = lines_until(log, self._moment).splitlines(keepends=True)
+        lines = lines_until(log, self._moment)
         if options.since is not None:
             since = options.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
             lines = [line for line in lines if line >= since]

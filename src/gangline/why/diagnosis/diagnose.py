@@ -214,6 +214,7 @@ def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
         evidence += _consequence_lines(scene.failures)
         evidence += _finished_peer_lines(scene)
         evidence += _backoff_lines(scene.snapshot)
+        evidence += recovery_lines(scene.snapshot)
     steps = (filled_template(step, values) for step in rule.next)
     sentence = filled_template(rule.cause, values) or rule.cause
     if len(set(match.replicas)) > 1:
@@ -269,6 +270,19 @@ def _backoff_lines(case: JobSnapshot) -> list[str]:
     return [f"it was tried again until the backoff limit{limit} was reached"]
 
 
+def recovery_lines(case: JobSnapshot) -> list[str]:
+    """What the recovery policy of the job did last, and the nodes that its new pods keep away from."""
+    record = case.job.recovery
+    if record is None or not record.message:
+        return []
+    when = f" at {time_of_day(record.time)}" if record.time is not None else ""
+    excluded = (node for node in record.excluded_nodes if node.until > case.now)
+    return [
+        f"its recovery policy acted{when}: {record.message}",
+        *(f"node {node.name} is left out until {time_of_day(node.until)} ({node.cause})" for node in excluded),
+    ]
+
+
 # How the job is
 
 
@@ -315,6 +329,7 @@ def job_notes(case: JobSnapshot) -> tuple[str, ...]:
             if job.state == "Running"
             else f"it restarted {times_phrase(job.restarts)} on its way{how}"
         )
+    notes.extend(recovery_lines(case))
     silence = silent_for(case)
     if silence is not None and silence >= NOTED_SILENCE and not unread_usage(case):
         notes.append(_silence_note(case, silence))

@@ -28,6 +28,8 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("14:02", "2026-11-18T12:02:00+00:00"),
         ("9:05:07", "2026-11-18T07:05:07+00:00"),
         ("14:02:03.25", "2026-11-18T12:02:03.250000+00:00"),
+        ("14:02:03.9999999", "2026-11-18T12:02:03.999999+00:00"),
+        ("-0m", "2026-11-18T15:30:00+00:00"),
         ("today 14:02", "2026-11-18T12:02:00+00:00"),
         ("yesterday 23:59", "2026-11-17T21:59:00+00:00"),
         ("-15m", "2026-11-18T15:15:00+00:00"),
@@ -49,6 +51,12 @@ def test_a_moment_is_understood(text: str, moment: str) -> None:
 )
 def test_other_texts_are_refused_with_what_to_write(text: str) -> None:
     with pytest.raises(InputError, match=r"is no time; write one of 14:02, yesterday 14:02, -15m, 2026"):
+        parse_moment(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["-99999999h", "-999999999d", "0001-01-01", "0001-01-01T00:00:00+14:00"])
+def test_a_moment_before_all_calendars_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is no time that a clock can show"):
         parse_moment(text, NOW)
 
 

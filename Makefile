@@ -109,6 +109,9 @@ bench-runtime: dev ## decode, cache, watch and request rates, side by side with 
 bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
 
+bench-stacks: dev ## the stacks of 64 local ranks: under 2 seconds
+	$(BIN)/python bench/stacks_bench.py
+
 bench-dashboard: dev ## first view, memory, CPU and delay of the dashboard with 2,000 jobs and 20 viewers
 	$(BIN)/python bench/dashboard_bench.py
 

@@ -178,7 +178,14 @@ class JobEngine:
             self._manager.add_runnable(reporter.run)
         reconciler = CachedJobReconciler(
             framework,
-            Observer(framework, caches, self._expectations, settings.site, self._clock, self._hang_verdict),
+            Observer(
+                framework,
+                caches,
+                self._expectations,
+                settings.site,
+                self._clock,
+                hang_verdicts=self._hang_verdict,
+            ),
             self._executor(job_kind, events),
             PodLogs(PodSubresources(self._client)),
             self._clock,

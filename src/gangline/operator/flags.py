@@ -59,6 +59,7 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         pytorch_init_template=template,
         mpi_launcher_account=flags["mpi_launcher_service_account"],
         hang_watch=watch_settings(flags["hung_after"]) if flags["hang_watch"] else None,
+        hang_stacks=flags["hang_stacks"],
     )
     images = launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"])
     operator = msgspec.structs.replace(operator, **images)

@@ -329,13 +329,13 @@ def job_notes(case: JobSnapshot) -> tuple[str, ...]:
             "it is being started, and its status comes next" if case.is_acknowledged else "nobody has looked at it yet"
         )
         notes.append(f"it was created {duration_phrase(case.elapsed_since(job.created_at))} ago; {how}")
-    if job.restarts and job.state in ("Running", "Succeeded"):
+    if job.restarts and job.state in ("Running", "Stalled", "Succeeded"):
         first = job.first_failure
         who = with_ranks(first.replica, job) if first else ""
         how = f"; the last failure: {who}, {_failure_phrase(first)}" if first else ""
         notes.append(
             f"it restarted {times_phrase(job.restarts)}, and goes on{how}"
-            if job.state == "Running"
+            if job.state in ("Running", "Stalled")
             else f"it restarted {times_phrase(job.restarts)} on its way{how}"
         )
     notes.extend(recovery_lines(case))

@@ -83,6 +83,7 @@ test-engines: dev ## run pods in containers of podman and docker, with a registr
 
 test-browser: dev ## the dashboard's pages in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
 	PYTHON=$(abspath $(BIN)/python) hack/browser.sh
+	hack/kubernetes.sh
 	GANGLINE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
 
 test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 power losses, backups under load, ten minutes of odd requests, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)

@@ -13,6 +13,7 @@ from yarl import URL
 
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
+from gangline.dashboard.app import CONNECTIONS
 from gangline.dashboard.links import DashboardAddress
 from gangline.dashboard.live import rights
 from gangline.dashboard.live.feed import MAX_WAITING_BYTES
@@ -265,6 +266,22 @@ async def test_too_many_pages_are_refused_in_words(tmp_path: Path) -> None:
         await anext(events)
         status, answer = await browser.call("GET", "/api/stream?view=board")
         assert (status, answer["error"]["message"]) == (503, "too many pages are open; close some")
+
+
+async def test_connections_that_send_nothing_make_room_for_others(tmp_path: Path) -> None:
+    most = CONNECTIONS.unauthenticated_per_address
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        host, port = browser.url[7:].rsplit(":")
+        async with browser.stream("view=board") as events:
+            await anext(events)
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(most + 20)]
+            # The oldest are closed; whoever has a session is served, and stays.
+            assert await asyncio.wait_for(silent[0][0].read(), 30) == b""
+            assert (await browser.get("/api/session"))["user"] == "admin"
+            await plane.client.create(PYTORCHJOBS, job_body("bert", SLEEP, workers=0), namespace="default")
+            await until(events, {}, bool)
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_one_viewer_has_no_endless_number_of_views(tmp_path: Path) -> None:

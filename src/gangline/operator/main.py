@@ -114,6 +114,8 @@ GENERAL_OPTIONS = (
         "Read the progress lines in the logs of running jobs, of so many at most; 0: read no logs for it.",
         type=click.IntRange(min=0),
     ),
+    go_flag("--hang-watch", "Look for running jobs that make no progress: they get condition Stalled.", default=True),
+    seconds_option("--hung-after", 60.0, "Look into a job that has given no sign of life for so long, at least."),
     seconds_option("--grace", 10.0, "How long work in progress may take to finish when the operator stops."),
     value_option(
         "--gang-scheduler-name",

@@ -190,7 +190,7 @@ def _candidate_reasons(job: JSON, now: datetime, pods: PodDetails) -> Iterator[s
         yield pods.reason
     if state in ("Succeeded", "Suspended", "Terminating"):
         return
-    if state in ("Blocked", STOPPED):
+    if state in ("Blocked", "Stalled", STOPPED):
         yield condition_message(job, state)
     if state == "Failed":
         yield failure_text(failure) if failure else condition_message(job, "Failed")

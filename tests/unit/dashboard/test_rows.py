@@ -13,10 +13,11 @@ from gangline.dashboard.rows.detail import object_yaml, shown_object
 from gangline.dashboard.rows.job_row import job_row, progress_view
 from gangline.dashboard.rows.log_page import AttemptLine, LogQuery, log_page, merged_attempts
 from gangline.dashboard.rows.queues import places_in_line, queue_rows
-from gangline.dashboard.rows.sweeps import SWEEP_LABEL, TRIAL_ANNOTATION, sweep_views, trial_note
+from gangline.dashboard.rows.sweeps import TRIAL_ANNOTATION, sweep_views, trial_note
 from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_job, trimmed_pod
 from gangline.dashboard.rows.why import evidence_view, next_step
 from gangline.dashboard.web.jobs import JobFilter
+from gangline.history.selection import SWEEP_LABEL
 from gangline.summary.log_lines import TimedLine
 from gangline.summary.objects import JOB_KINDS
 from gangline.summary.pending_reasons import pod_details
@@ -234,10 +235,15 @@ def test_a_node_has_what_its_pods_request() -> None:
     assert free_holes([row])[0].free == {"cpu": "3500m", "memory": "8Gi", "nvidia.com/gpu": "1"}
 
 
-def test_a_trial_without_a_readable_note_still_belongs_to_its_sweep() -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[" * 100_000, '{"trial": 1e999}', '{"trial": "x"}', '{"parameters": [1]}', r'{"parameters": {"\ud800": 1}}'],
+    ids=lambda text: text[:20],
+)
+def test_a_trial_without_a_readable_note_still_belongs_to_its_sweep(text: str) -> None:
     body = job("a", "Succeeded")
     assert trial_note(body) is None
-    body["metadata"] |= {"labels": {SWEEP_LABEL: "s"}, "annotations": {TRIAL_ANNOTATION: "{"}}
+    body["metadata"] |= {"labels": {SWEEP_LABEL: "s"}, "annotations": {TRIAL_ANNOTATION: text}}
     note = trial_note(body)
     assert note is not None
     (sweep,) = sweep_views([(note, job_row(PYTORCHJOBS, body, NOW))])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangline.dashboard.links import DashboardAddress, is_valid_key, new_secret, read_address, remove_address
-from gangline.dashboard.live.feed import MAX_WAITING_MESSAGES, Feed, sse_message
+from gangline.dashboard.live.feed import MAX_WAITING_MESSAGES, Feed, ViewFailed, sse_message
 from gangline.dashboard.settings import DashboardLimits
 from gangline.dashboard.web.sessions import SessionTable, token_viewer
 from gangline.kube.config.connection import Connection
@@ -127,6 +127,21 @@ async def test_a_connection_gets_a_snapshot_and_then_patches_in_order() -> None:
         feed.change()
         feed.change()
         assert await anext(messages) == b"".join(sse_message("patch", n, {"number": n}) for n in (1, 2))
+
+
+async def test_a_change_that_cannot_be_shown_ends_the_view_and_not_the_watch() -> None:
+    feed = CountingFeed(FakeClock())
+
+    def fail(change: int) -> None:
+        raise ZeroDivisionError(change)
+
+    with feed.subscribe() as subscription:
+        messages = feed.messages(subscription, timedelta(seconds=15))
+        await anext(messages)
+        feed.guarded(fail)(1)
+        assert [message async for message in messages] == []
+    with pytest.raises(ViewFailed, match="its log says why"):
+        await feed.wait_until_ready()
 
 
 async def test_a_snapshot_is_encoded_once_for_all_connections() -> None:

@@ -183,10 +183,16 @@ class JobView:
     @property
     def is_running(self) -> bool:
         """Whether the job and at least one of its pods run, and none of them is stuck."""
-        if self.job is None or current_condition(self.job.status) != ConditionType.RUNNING:
+        if self.job is None or current_condition(self.job.status) not in (ConditionType.RUNNING, ConditionType.STALLED):
             return False
         phases = [pod.status.phase for pod in self.pods.values()]
         return PodPhase.RUNNING in phases and not any(map(stuck_reason, self.pods.values()))
+
+    @property
+    def stall(self) -> str:
+        """Why the job makes no progress, as the operator says; empty if it does not say so."""
+        condition = self.job.status.condition(ConditionType.STALLED) if self.job is not None else None
+        return condition.message if condition is not None and condition.status == "True" else ""
 
     def frame(
         self,

@@ -43,6 +43,11 @@ class ClusterFeed(Feed):
         self._rows: dict[str, NodeRow] = {}
         self._dirty: set[str] = set()
         self._refused: list[Refusal] = []
+        # The namespaces whose pods were looked at one by one; None if all were.
+        self._looked_at: tuple[str, ...] | None = None
+
+    def is_outdated(self) -> bool:
+        return self.is_over or self._looked_at not in (None, self._scopes.known_namespaces)
 
     def watch_problem(self) -> str:
         return first_problem((self._nodes, self._pods))
@@ -52,9 +57,12 @@ class ClusterFeed(Feed):
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
+            known = self._scopes.known_namespaces
             nodes = await self._scopes.read(NODES)
             pods = await self._scopes.read(PODS)
             self._refused = [*nodes.refusals, *pods.refusals]
+            if not pods.everywhere:
+                self._looked_at = known
             informers: list[Informer[Any]] = []
             if not nodes.is_empty:
                 self._nodes = await stack.enter_async_context(self._watches.informer(WatchSpec(NODES)))
@@ -67,9 +75,9 @@ class ClusterFeed(Feed):
                 async with time_limit(FIRST_LIST_PATIENCE, self.clock):
                     await run_all(informer.wait_for_answer() for informer in informers)
             if self._nodes is not None:
-                stack.enter_context(self._nodes.subscribe(self._on_node))
+                stack.enter_context(self._nodes.subscribe(self.guarded(self._on_node)))
             if self._pods is not None:
-                stack.enter_context(self._pods.subscribe(self._on_pod))
+                stack.enter_context(self._pods.subscribe(self.guarded(self._on_pod)))
             self._ready.set()
             self.mark_changed()
             await asyncio.Event().wait()

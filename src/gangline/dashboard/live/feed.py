@@ -5,18 +5,23 @@ gets a new snapshot when it reads again.
 """
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.kube.errors import KubeError, Unauthorized
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PATCH_INTERVAL = timedelta(milliseconds=200)
 """The shortest time between two patches. Changes in between are one patch; the first after a pause is sent at once."""
@@ -29,6 +34,13 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 def sse_message(event: str, revision: int, data: Any) -> bytes:
     """A message of a server-sent event stream. JSON has no raw line ends, so one `data` line holds it."""
     return b"event: %s\nid: %d\ndata: %s\n\n" % (event.encode(), revision, _ENCODER.encode(data))
+
+
+class ViewFailed(GanglineError):
+    """A view ended with an error that nobody expected."""
+
+    def __init__(self) -> None:
+        super().__init__("the dashboard failed; its log says why")
 
 
 class RightsChanged(GanglineError):
@@ -102,12 +114,28 @@ class Feed(ABC):
         if self.problem is not None:
             raise self.problem
 
+    def is_outdated(self) -> bool:
+        """Whether a new viewer would see more than this feed has: it begins anew then."""
+        return self.is_over
+
     def end(self, problem: GanglineError) -> None:
         """The view cannot be shown, or not any more: connections end, and the next viewer begins anew."""
         self.problem, self.is_over = problem, True
         self._ready.set()
         for subscription in self._subscriptions:
             subscription.restart()
+
+    def guarded(self, subscriber: Callable[[T], None]) -> Callable[[T], None]:
+        """A subscriber whose unexpected error ends this view, and not the watch: others use it too."""
+
+        def call(change: T) -> None:
+            try:
+                subscriber(change)
+            except Exception:
+                log.exception("a change cannot be shown")
+                self.end(ViewFailed())
+
+        return call
 
     def _has_ended(self) -> bool:
         return self.problem is not None

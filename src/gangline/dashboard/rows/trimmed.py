@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gangline.api.meta import JSON
-from gangline.dashboard.rows.sweeps import SWEEP_LABEL, TRIAL_ANNOTATION
+from gangline.dashboard.rows.sweeps import TRIAL_ANNOTATION
+from gangline.history.selection import SWEEP_LABEL
 from gangline.summary.job_rows import QUEUE_LABEL
 from gangline.summary.replicas import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 
@@ -74,6 +75,15 @@ def trimmed_event(body: JSON) -> JSON:
 def trimmed_group(body: JSON) -> JSON:
     """A PodGroup for the rows of its job and its queue."""
     return {"metadata": _trimmed_metadata(body["metadata"]), **_chosen(body, ("spec", "status"))}
+
+
+def trimmed_workload(body: JSON) -> JSON:
+    """A Workload of Kueue for the reason of its job."""
+    metadata = _trimmed_metadata(body["metadata"])
+    metadata["ownerReferences"] = [
+        _chosen(owner, ("uid", "kind", "name")) for owner in body["metadata"].get("ownerReferences") or ()
+    ]
+    return {"metadata": metadata, "status": _chosen(body.get("status") or {}, ("conditions",))}
 
 
 def _trimmed_metadata(metadata: JSON) -> JSON:

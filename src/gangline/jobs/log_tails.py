@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gangline.api.core import Pod
+from gangline.api.core import Pod, PodPhase
 from gangline.api.meta import Key
 from gangline.base.tasks import run_all
 from gangline.jobs.bounded import BoundedDict
 from gangline.jobs.framework import Framework, J
-from gangline.jobs.plan.failures.records import LogTails, failure_time
+from gangline.jobs.plan.failures.records import LogTails, failure_time, may_be_revised
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import failed_pods, most_restarted
 from gangline.jobs.pods.replicas import training_container_name
@@ -48,8 +48,13 @@ class LogTailCache:
         If none has, and restarts may exceed the backoff limit, that of the container that was restarted most often: with
         the job its pods go, and their logs.
         """
-        if self._reader is None or observed.job.status.finished:
+        if self._reader is None:
             return {}
+        if observed.job.status.finished:
+            # A node may report late that a replica had failed before the one in the status.
+            late = may_be_revised(observed.job.status, observed.now)
+            ended = [pod for pod in observed.gang.pods.values() if late and pod.status.phase == PodPhase.FAILED]
+            return await self._tails_of(self._reader, sorted(ended, key=self._end_order)[:MAX_LOG_TAILS])
         replaced = observed.job.status.ledger.replaced
         pods = [pod for pod in failed_pods(observed.gang).values() if pod.metadata.uid not in replaced]
         if pods:

@@ -1,14 +1,14 @@
 """The ends of a team's pods as values to compare, and the first of them as it is written in the job's status."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
-from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod
-from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, Failure
+from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
+from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, ConditionType, Failure, JobStatus
 from gangline.jobs.plan.failures.ends import MIN_SIGNAL_CODE, EndKind, ReplicaEnd, end_kind
 from gangline.jobs.plan.failures.first import first_end
 from gangline.jobs.plan.failures.last_error import plain_lines
@@ -24,6 +24,10 @@ LogTails = Mapping[str, tuple[str, ...]]
 Ranks = Mapping[str, int]
 """The rank of each replica that has exactly one."""
 NO_RANKS: Ranks = MappingProxyType({})
+
+
+REVISION_TIME = timedelta(seconds=60)
+"""How long after the end of a job its first failure is corrected by what nodes report late."""
 
 
 class FailedPod(NamedTuple):
@@ -59,7 +63,7 @@ def replica_end(member: Member, pod: Pod, container: str, logs: LogTails, ranks:
         is_exact=exact is not None,
         log=tuple(logs.get(pod.metadata.uid, ())),
         rank=ranks.get(str(member)),
-        was_stopped=pod.metadata.deletion_timestamp is not None,
+        was_stopped=pod.metadata.deletion_timestamp is not None and not ended_before_deletion(pod, container),
     )
 
 
@@ -180,6 +184,35 @@ def supersedes(newer: Failure | None, recorded: Failure | None) -> bool:
         return False
     first = first_end([recorded_end(recorded), recorded_end(newer)])
     return first is not None and first.index == 1 and first.order_known
+
+
+def may_be_revised(status: JobStatus, now: datetime) -> bool:
+    """Whether the first failure of a job may still be corrected although the job has ended."""
+    if not status.holds(ConditionType.FAILED) or status.first_failure is None or status.completion_time is None:
+        return False
+    return now - status.completion_time <= REVISION_TIME
+
+
+def revised_failure(recorded: Failure, gang: Gang, container: str, logs: LogTails, ranks: Ranks = NO_RANKS) -> Failure:
+    """The failure in the status of a job that has ended, or one that a node reported only afterwards and came before it.
+
+    Pods that are being deleted count by what their logs say: the clean-up may have met a program that was failing.
+    """
+    revised = recorded
+    for member, pod in gang.pods.items():
+        if pod.status.phase == PodPhase.FAILED and pod.metadata.name != recorded.pod:
+            known = pod.metadata.deletion_timestamp is None or ended_before_deletion(pod, container)
+            newer = failure_record(member, pod, container, logs, ranks=ranks)
+            end = replica_end(member, pod, container, logs, ranks)
+            if (known or end.error.frames) and supersedes(newer, revised):
+                revised = newer
+    return revised
+
+
+def ended_before_deletion(pod: Pod, container: str) -> bool:
+    """Whether a pod that is being deleted had ended by itself before: it has the exit code of a program's own."""
+    state = terminated_state(pod, container)
+    return state is not None and 0 < state.exit_code < MIN_SIGNAL_CODE
 
 
 def last_restarted_failure(gang: Gang, container: str, logs: LogTails, ranks: Ranks = NO_RANKS) -> Failure | None:

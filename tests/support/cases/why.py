@@ -740,6 +740,17 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         ),
         "readinessProbe",
     ),
+    "stalled": (
+        make_snapshot(
+            make_job_facts(
+                "Running",
+                make_condition("Stalled", "RankStands", "no step for 12 min: worker-1 (rank 1) waits for a lock"),
+                desired_replicas={"Worker": 2},
+            ),
+            *(make_replica_facts(index, last_log_at=minutes_ago(0.1)) for index in range(2)),
+        ),
+        "worker-1 (rank 1) stands still: no step for 12 min",
+    ),
     "straggler": (
         make_snapshot(
             make_job_facts(desired_replicas={"Worker": 3}),

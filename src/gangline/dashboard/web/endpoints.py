@@ -185,9 +185,10 @@ class ViewerEndpoints:
         return json_response(await logs.read_page(viewer, viewer.past, kind, key, logs.log_query(request), uid))
 
     async def download(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
-        """All logs of a job, as a file."""
+        """The logs of a job, as a file: all, or those of replicas or of a span of time."""
         kind, key = jobs.job_address(request)
-        lines = logs.download(viewer, viewer.past, kind, key, request.query.get("uid", ""))
+        query = logs.log_query(request)
+        lines = logs.download(viewer, viewer.past, kind, key, query, request.query.get("uid", ""))
         first = await anext(lines, b"")  # an error is an answer as long as nothing is sent
         response = web.StreamResponse(
             headers={

@@ -169,15 +169,14 @@ class ViewerRights:
 
     async def refusal(self, access: Access) -> Refusal:
         """What to show for an access that is not allowed: who lacks what, and what an administrator types."""
-        denied = DeniedAccess(
-            await self.user(), access.verb, access.resource.plural, access.resource.group, access.namespace
-        )
+        resource = "/".join(filter(None, (access.resource.plural, access.subresource)))
+        denied = DeniedAccess(await self.user(), access.verb, resource, access.resource.group, access.namespace)
         where = f"in namespace {access.namespace}" if access.namespace else "in all namespaces"
         where = where if access.resource.namespaced else "in the cluster"
         grants = " && ".join(grant_commands(denied)) if denied.user else ""
         remedy = f"; an administrator allows it: {grants}" if grants else ""
-        message = f"{denied.user or 'you'} may not {access.verb} {access.resource.plural} {where}{remedy}"
-        return Refusal(resource=access.resource.plural, namespace=access.namespace, message=message)
+        message = f"{denied.user or 'you'} may not {access.verb} {resource} {where}{remedy}"
+        return Refusal(resource=resource, namespace=access.namespace, message=message)
 
     async def _home_namespaces(self) -> tuple[str, ...]:
         user = await self.user()

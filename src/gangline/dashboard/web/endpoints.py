@@ -176,7 +176,11 @@ class ViewerEndpoints:
         verdicts = [each for each in verdicts if moment is None or each.at <= moment.timestamp()]
         if not verdicts:
             raise Refused(404, f"{kind.name} {key}: nothing was recorded about why")
-        return why_view(msgspec.convert(verdicts[-1].report, Diagnosis))
+        try:
+            return why_view(msgspec.convert(verdicts[-1].report, Diagnosis))
+        except msgspec.ValidationError:
+            message = f"{kind.name} {key}: what was recorded about why is of another version of gangline"
+            raise Refused(404, message) from None
 
     async def logs(self, request: web.Request, viewer: Viewer) -> web.Response:
         """A page of the team's logs."""

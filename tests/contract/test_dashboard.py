@@ -80,6 +80,10 @@ async def test_a_viewer_with_a_role_sees_exactly_that(plane: DashboardPlane, req
         status, answer = await browser.call("POST", "/api/jobs/team-a/pytorchjobs/bert-1/actions/delete", {})
         assert (status, answer["error"]["resource"], answer["error"]["namespace"]) == (403, "pytorchjobs", "team-a")
         assert "kubectl create rolebinding" in answer["error"]["message"]
+        curves = await browser.get("/api/jobs/team-a/pytorchjobs/bert-1/curves")
+        # Who may not read the metrics of pods is told so; a server that has none is not asked for them.
+        missing = "no metrics.k8s.io" if plane.cluster is None else "jane may not list pods.metrics.k8s.io"
+        assert missing in curves["usage"]["note"]
         cluster = await browser.get("/api/cluster")
         assert (cluster["nodes"], {item["resource"] for item in cluster["refused"]}) == ([], {"nodes", "pods"})
     assert shown == {f"team-a/pytorchjobs/bert-{number}" for number in range(3)}

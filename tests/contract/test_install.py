@@ -136,6 +136,9 @@ def test_an_image_that_cannot_be_pulled_is_reported_before_the_time_is_over(serv
     assert "ImagePullBackOff registry.example/broken:1: Failed to pull image" in done.error_line
     # It is recorded all the same: an upgrade mends it.
     assert "1/1 ready" in succeed(server, "upgrade", "--image", "gangline:1", "--set", "replicaCount=1")
+    stopped = succeed(server, "upgrade", "--set", "replicaCount=0")
+    assert "the operator has no replicas" in stopped
+    assert "jobs can run" not in stopped
 
 
 def test_what_does_not_become_ready_in_time_ends_with_101(server: RealServer) -> None:

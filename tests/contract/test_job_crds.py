@@ -4,6 +4,7 @@ They are defined in a group of our own, so that no other test meets them.
 """
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -11,7 +12,14 @@ import pytest
 
 from gangline.api.codec.codec import to_json
 from gangline.api.kubeflow.kinds import JAXJOB, MPIJOB, PADDLEJOB, PYTORCHJOB, TFJOB, TRAINING_KINDS
-from gangline.api.kubeflow.training import MULTIKUEUE_MANAGER, OUR_MANAGER, JobKind, JobStatus
+from gangline.api.kubeflow.training import (
+    MULTIKUEUE_MANAGER,
+    OUR_MANAGER,
+    ExcludedNode,
+    JobKind,
+    JobStatus,
+    RecoveryStatus,
+)
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.store import Store
@@ -20,7 +28,7 @@ from gangline.kube.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from gangline.kube.options import FieldValidation, WriteOptions
 from gangline.operator.definitions import CRDS
 from gangline.schema.crds.job_crds import crd
-from support.builders.job_shapes import filled_example, valid_specs
+from support.builders.job_shapes import RECOVERY_RULES, filled_example, valid_specs
 from support.cases.invalid_jobs import (
     INVALID_JOBS,
     job_body,
@@ -104,6 +112,30 @@ async def test_jobs_as_people_have_them_are_taken(
     strict = client.with_options(WriteOptions(field_validation=FieldValidation.STRICT))
     for number, said in enumerate(valid_specs(kind)):
         await strict.create(served, job_body(kind, said, f"j{number}"), namespace=namespace)
+    assert told == []
+
+
+@pytest.mark.parametrize("recovery", ["auto", RECOVERY_RULES], ids=["word", "rules"])
+async def test_both_forms_of_recovery_are_stored_as_they_are(
+    client: Client, namespace: str, define: Define, told: list[str], recovery: Any
+) -> None:
+    served = await define(PYTORCHJOB)
+    strict = client.with_options(WriteOptions(field_validation=FieldValidation.STRICT))
+    spec = {**job_spec(PYTORCHJOB), "runPolicy": {"recovery": recovery}}
+    name = "word" if recovery == "auto" else "rules"
+    created = await strict.create(served, job_body(PYTORCHJOB, spec, name), namespace=namespace)
+    assert created["spec"]["runPolicy"]["recovery"] == recovery
+    # And as part of the status, what the operator writes about it.
+    record = RecoveryStatus(
+        action="RestartElsewhere",
+        message="restarted elsewhere because of that",
+        counts={"rules[0]": 1},
+        excluded_nodes=(ExcludedNode(name="n1", until=datetime(2026, 1, 1, tzinfo=UTC), cause="evicted"),),
+        memory={"Worker": "12Gi"},
+    )
+    status = {"status": {"recovery": msgspec.to_builtins(record)}}
+    written = await strict.patch(served, Key(namespace, name), status, subresource="status")
+    assert msgspec.convert(written["status"]["recovery"], RecoveryStatus) == record
     assert told == []
 
 

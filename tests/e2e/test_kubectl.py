@@ -183,6 +183,15 @@ def test_run_goes_from_created_to_succeeded(kubectl: Kubectl) -> None:
     assert "local" in line
 
 
+def test_top_shows_what_pods_use(kubectl: Kubectl) -> None:
+    kubectl("run", "measured", "--image=any", "--restart=Never", "--command", "--", "sleep", "300")
+    kubectl("wait", "--for=condition=Ready", "pod/measured", "--timeout=50s")
+    header, line = kubectl("top", "pods").splitlines()
+    assert header.split() == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
+    assert (line.split()[0], line.split()[2][-2:]) == ("measured", "Mi")
+    kubectl("delete", "pod", "measured", "--wait=false")
+
+
 def test_watch_follows_a_pod_to_its_end(kubectl: Kubectl) -> None:
     with kubectl.start("get", "pods", "-w", "--output-watch-events") as watch:
         try:

@@ -213,6 +213,14 @@ export interface LogPage {
   cursor?: string | null;
   more?: boolean;
   notRead?: (string | { replica?: string; message?: string })[];
+  /** With this, `logs/stream` sends the lines that come after the page. */
+  follow?: string;
+}
+
+/** Lines that have just been written. */
+export interface LogLines {
+  lines: LogLine[];
+  notRead: string[];
 }
 
 export interface CurveMark {
@@ -231,9 +239,20 @@ export interface Curve {
   replica?: string;
 }
 
+/** What a replica used: moments in seconds, and values. */
+export interface ReplicaUsage {
+  replica: string;
+  points: [number, number][];
+}
+
 export interface CurvesAnswer {
   metrics: Curve[];
-  usage?: { cpu?: [number, number][]; memory?: [number, number][]; gpu?: [number, number][] } | null;
+  usage?: {
+    cpu: ReplicaUsage[];
+    memory: ReplicaUsage[];
+    /** Why there is nothing, or no more than was recorded. */
+    note: string;
+  } | null;
 }
 
 export interface ResourceUse {

@@ -14,7 +14,8 @@ export interface Listener {
 
 const FIRST_WAIT = 250;
 const LONGEST_WAIT = 10_000;
-const HIDDEN_FOR = 60_000;
+/** How long a page is out of sight before its streams are closed. */
+export const HIDDEN_FOR = 60_000;
 
 /** How long to wait before try number `tries` (from 0). */
 export function waitBefore(tries: number): number {

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { LogLine, NodeRow, Trial } from "../src/api";
 import { gangsOf, patchedCluster, resourcesOf, useOf } from "../src/model/cluster";
-import { byMetric, canBeLog, joined, summary } from "../src/model/curves";
+import { byMetric, canBeLog, commonSpan, joined, summary, usageSeries } from "../src/model/curves";
 import { type Shortcut, outcome, stepped } from "../src/model/keys";
-import { folded, pieces, plain, tone } from "../src/model/logs";
+import { appended, folded, pieces, plain, tone } from "../src/model/logs";
 import { amountText, bytesText, numberText, numberTicks, percentText } from "../src/model/numbers";
 import { axesOf } from "../src/model/parallel";
 import { quantity } from "../src/model/quantity";
@@ -130,4 +130,26 @@ test("few of many rows are drawn, and those in sight are among them", () => {
     if (top < 96_000) assert.ok(first * 48 <= top && (last === 2000 || last * 48 >= top + height));
   }
   assert.deepEqual(rowWindow(0, 600, 48, 0), { first: 0, last: 0 });
+});
+
+test("of a large team those that use most have a name, and the others are thin", () => {
+  const replicas = Array.from({ length: 9 }, (_, index) => ({ replica: `worker-${index}`, points: [[0, 1], [10, index]] as [number, number][] }));
+  const series = usageSeries(replicas);
+  assert.deepEqual(series.filter((one) => !one.faint).map((one) => one.label), ["worker-3", "worker-4", "worker-5", "worker-6", "worker-7", "worker-8"]);
+  assert.equal(series.length, 9);
+  assert.ok(usageSeries(replicas.slice(0, 3)).every((one) => !one.faint));
+});
+
+test("plots over time share one axis: from the first point of any to the last", () => {
+  assert.deepEqual(commonSpan([[[5, 1], [9, 1]], [], [[2, 1], [7, null]]]), { from: 2000, to: 9000 });
+  assert.equal(commonSpan([[], []]), null);
+  assert.equal(commonSpan([[[5, 1]]]), null);
+});
+
+test("new lines come after those that are there, folded with the last, and a long log loses its beginning", () => {
+  const before = [line("a", "x"), line("a", "y")];
+  assert.deepEqual(appended(before, [line("a", "y"), line("b", "z")], true, 10).map((one) => [one.text, one.repeats ?? 1]), [["x", 1], ["y", 2], ["z", 1]]);
+  assert.equal(appended(before, [line("a", "y")], false, 10).length, 3);
+  assert.deepEqual(appended(before, [line("b", "z")], true, 2).map((one) => one.text), ["y", "z"]);
+  assert.deepEqual(appended([], [line("a", "x"), line("a", "x")], true, 9).map((one) => one.repeats), [2]);
 });

@@ -49,6 +49,7 @@ SUBCOMMANDS = frozenset(
         "scale",
         "scheduler",
         "simulate",
+        "stacks",
         "status",
         "submit",
         "suspend",

@@ -21,6 +21,7 @@ COMMANDS = {
     "wait": ("gangline.cli.jobs.wait:wait", "Wait until a job ends; the exit code tells how."),
     "sweep": ("gangline.cli.sweep.command:sweep", "Try a job with many parameter values and rank the results."),
     "why": ("gangline.cli.jobs.why:why", "Explain why a job waits, fails or hangs, and what to do."),
+    "stacks": ("gangline.cli.jobs.stacks:stacks", "Show where every rank of a job stands, and who holds it up."),
     "describe": ("gangline.cli.jobs.describe:describe", "Show one job in full: replicas, conditions, events."),
     "events": ("gangline.cli.jobs.events:events", "List what happened to a job and its pods, oldest first."),
     "at": ("gangline.cli.history.command:at", "Show jobs, pods, events and logs as they were at a moment."),
@@ -59,7 +60,7 @@ COMMANDS = {
 }
 COMMAND_SECTIONS = {
     "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep", "dashboard"),
-    "Understand": ("why", "describe", "events", "at", "top", "doctor"),
+    "Understand": ("why", "stacks", "describe", "events", "at", "top", "doctor"),
     "Try before it runs": ("check", "plan", "simulate", "drill"),
     "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),
     "Into a cluster": ("install", "upgrade", "uninstall", "handover", "crds"),

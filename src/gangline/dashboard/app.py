@@ -69,6 +69,7 @@ class Dashboard:
             JOB_PATH: endpoints.job,
             f"{JOB_PATH}/why": endpoints.why,
             f"{JOB_PATH}/logs": endpoints.logs,
+            f"{JOB_PATH}/logs/stream": endpoints.log_stream,
             f"{JOB_PATH}/logs/download": endpoints.download,
             f"{JOB_PATH}/curves": endpoints.curves,
             "/api/cluster": endpoints.cluster,

@@ -31,6 +31,8 @@ class DashboardLimits(msgspec.Struct, frozen=True):
     """Open connections that wait for changes, of all viewers together."""
     streams_per_view: int = 200
     """Of one view, such as the page of one job."""
+    log_streams_per_viewer: int = 8
+    """Pages of one viewer that follow logs. Each has a request to the API server for every container."""
     viewer_idle: timedelta = timedelta(minutes=1)
     """How long the connection of a viewer stays open after its last request."""
     write_timeout: timedelta = timedelta(seconds=60)

@@ -14,6 +14,7 @@ class Jax(TeamFramework[JAXJob]):
     """JAXJob."""
 
     facts = JAXJOB
+    collective = True
 
     def wiring(self, job: JAXJob, member: Member, addresses: Addresses) -> PodEdits:
         coordinator = addresses.of(COORDINATOR)

@@ -77,6 +77,7 @@ class Mpi(TeamFramework[MPIJob]):
     """
 
     facts = MPIJOB
+    collective = True
 
     all_or_nothing = True
 

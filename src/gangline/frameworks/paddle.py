@@ -30,6 +30,7 @@ class Paddle(TeamFramework[PaddleJob]):
     """PaddleJob."""
 
     facts = PADDLEJOB
+    collective = True
 
     def default(self, job: PaddleJob) -> PaddleJob:
         job = with_defaults(job, PADDLEJOB)

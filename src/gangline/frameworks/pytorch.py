@@ -38,6 +38,7 @@ class PyTorch(TeamFramework[PyTorchJob]):
     """PyTorchJob. torch waits for the master; with an `init_image` workers do so in an init container, as in v1."""
 
     facts = PYTORCHJOB
+    collective = True
 
     resources: tuple[str, ...] = (AUTOSCALERS,)
 

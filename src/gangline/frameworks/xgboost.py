@@ -16,6 +16,7 @@ class XGBoost(TeamFramework[XGBoostJob]):
     """XGBoostJob."""
 
     facts = XGBOOSTJOB
+    collective = True
 
     def __init__(self) -> None:
         self._last_worker_names: LastResult[str] = LastResult()

@@ -1,13 +1,13 @@
 """Records a cluster: what a client may read there, through informers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gangline.api.meta import JSON, Key
+from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.apiserver.store.paths import ObjectPath, object_path
 from gangline.base.clock import Clock
@@ -19,6 +19,7 @@ from gangline.history.selection import RECORDED, recorded_body
 from gangline.kube.client import Client
 from gangline.kube.discovery import server_resources
 from gangline.kube.errors import KubeError
+from gangline.kube.pod_metrics import POD_METRICS, PodUsage, pod_usage
 from gangline.kube.pods import PodSubresources
 from gangline.runtime.cache import key_of
 from gangline.runtime.informer import Delta, Informer
@@ -49,7 +50,13 @@ class ClusterRecorder:
         self._client, self._clock, self._namespaces = client, clock, namespaces
         self._pods = PodSubresources(client)
         self._recorder = HistoryRecorder(
-            folder, clock, source, limits=limits, read_log=self._read_log, diagnose=diagnose
+            folder,
+            clock,
+            source,
+            limits=limits,
+            read_log=self._read_log,
+            diagnose=diagnose,
+            measure=self._usage,
         )
 
     async def run(self) -> None:
@@ -96,6 +103,17 @@ class ClusterRecorder:
             self._recorder.record(self._recorder.now, path, body)
 
         return record
+
+    async def _usage(self) -> Mapping[str, PodUsage]:
+        """What metrics.k8s.io says; nothing where it is not served, or may not be read."""
+        used: dict[str, PodUsage] = {}
+        for namespace in self._namespaces or ("",):
+            try:
+                page = await self._client.list(POD_METRICS, Selector(namespace))
+                used |= {object_path("", "pods", *key_of(body)): pod_usage(body) for body in page.items}
+            except KubeError:
+                continue
+        return used
 
     async def _read_log(self, pod: ObjectPath, body: JSON, end: ContainerEnd) -> str:
         # A server that stops after so many bytes sends the beginning of what was asked for, not the end.

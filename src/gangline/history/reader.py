@@ -1,13 +1,21 @@
 """Reads a history: objects at a moment, the versions of a job and of what belongs to it, ends of logs, verdicts."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from gangline.api.meta import JSON
-from gangline.history.records import JobSummary, JobVerdict, LogEnd, ObjectVersion, RecordedSpan, SegmentIndex
+from gangline.history.records import (
+    JobSummary,
+    JobVerdict,
+    LogEnd,
+    ObjectVersion,
+    RecordedSpan,
+    SegmentIndex,
+    UsageSample,
+)
 from gangline.history.replay import RecordedChange, SegmentReplay, deleted_job
 from gangline.history.retention import segment_paths
 from gangline.history.segments import HistoryDamaged, read_index, read_text
@@ -100,6 +108,23 @@ class HistoryReader:
         """Every recorded job, the newest last."""
         return sorted(_job_summaries(self._load()).values(), key=lambda job: (job.created, job.name))
 
+    def job_bodies(self, uids: Collection[str]) -> dict[str, JSON]:
+        """The last version of each of these jobs, by uid."""
+        segments = [
+            segment
+            for segment in self._load()
+            if any(entry.changed and entry.job.uid in uids for entry in segment.index.jobs)
+        ]
+        bodies: dict[str, JSON] = {}
+
+        def selected(replay: SegmentReplay) -> set[int]:
+            return {number for number, item in replay.objects.items() if item.uid in uids}
+
+        for version in _versions(self._changes(segments, selected)):
+            if version.body is not None:
+                bodies[version.uid] = version.body
+        return bodies
+
     def job_changes(self, namespace: str, plural: str, name: str, uid: str | None = None) -> list[ObjectVersion]:
         """The versions of a job, of the objects it owns and of the events about any of them, oldest first.
 
@@ -128,6 +153,11 @@ class HistoryReader:
         _, changes = self._job_changes(namespace, plural, name, uid)
         found = (change.verdict for change in changes if change.verdict is not None)
         return sorted(found, key=lambda verdict: verdict.at)
+
+    def usage(self, namespace: str, plural: str, name: str, uid: str | None = None) -> list[UsageSample]:
+        """The CPU and memory that the pods of a job used, oldest first."""
+        _, changes = self._job_changes(namespace, plural, name, uid)
+        return sorted((change.usage for change in changes if change.usage is not None), key=lambda sample: sample.at)
 
     def pod_log_ends(self, uid: str, moment: float) -> list[LogEnd]:
         """The ends of the logs of a pod that existed at a moment, oldest first; also of containers that ended later."""

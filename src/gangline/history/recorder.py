@@ -1,4 +1,4 @@
-"""Records changes as they come: versions of objects, ends of logs when containers end, verdicts when jobs fail.
+"""Records changes as they come: versions of objects, ends of logs when containers end, verdicts when jobs fail, use of CPU.
 
 Where the changes come from is up to the caller: `gangline.local.history` takes them out of an embedded store, and
 `gangline.history.cluster` from informers.
@@ -30,6 +30,7 @@ from gangline.history.records import LogLine
 from gangline.history.retention import HistoryLimits, tidy
 from gangline.history.selection import is_listed_job, may_be_job
 from gangline.history.writer import HistoryWriter
+from gangline.kube.pod_metrics import PodUsage
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ TIDY_SECONDS = 600.0
 MIRROR_SECONDS = 60.0
 MAX_CLOCK_STEP = timedelta(seconds=60)
 """A clock that is set back by less is waited for."""
+USAGE_SECONDS = 15.0
+"""How often the use of CPU and memory is recorded while pods run."""
 RETRY_SECONDS = 30.0
 """After a failed write, for example on a full disk."""
 LOGS_AT_ONCE = 32
@@ -50,6 +53,10 @@ LogTail = Callable[[ObjectPath, JSON, ContainerEnd], Awaitable[str]]
 """The last lines, with timestamps, of a container of a pod. Returns an empty text if there are none."""
 Diagnose = Callable[[ObjectPath], Awaitable[JSON | None]]
 """What `gangline why` says of a job; None if it cannot be said."""
+
+
+MeasureUsage = Callable[[], Awaitable[Mapping[str, PodUsage]]]
+"""What pods use now, by their path; without those that cannot be measured."""
 
 
 class _EndedContainer(NamedTuple):
@@ -70,12 +77,13 @@ class HistoryRecorder:
         limits: HistoryLimits | None = None,
         read_log: LogTail | None = None,
         diagnose: Diagnose | None = None,
+        measure: MeasureUsage | None = None,
         mirror: Callable[[float], object] | None = None,
     ) -> None:
         """`mirror` copies the folder elsewhere, given the time; it is called once a minute, in a thread."""
         self._mirror, self._mirror_problem = mirror, ""
         self._folder, self._clock, self._source, self._limits = folder, clock, source, limits or HistoryLimits()
-        self._read_log, self._diagnose = read_log, diagnose
+        self._read_log, self._diagnose, self._measure = read_log, diagnose, measure
         self._writer: HistoryWriter | None = None
         # Every change until then is recorded; later ones may wait in a feed. Lines of our own must not be newer than they.
         self._complete_until = 0.0
@@ -115,7 +123,7 @@ class HistoryRecorder:
     async def run(self, feed: Callable[[], Awaitable[object]] | None = None) -> None:
         """Write what is recorded until cancelled. `feed` is called before, and may record more."""
         last_write = last_tidy = -math.inf
-        last_copy = self._clock.monotonic()
+        last_copy = last_usage = self._clock.monotonic()
         while True:
             now, elapsed = self.now, self._clock.monotonic()
             if now < self._complete_until - MAX_CLOCK_STEP.total_seconds():
@@ -125,6 +133,9 @@ class HistoryRecorder:
             self._complete_until = now
             await self._collect_logs_together()
             await self.collect_verdicts()
+            if elapsed - last_usage > USAGE_SECONDS:
+                last_usage = elapsed
+                await self.collect_usage()
             if elapsed - last_tidy > TIDY_SECONDS:
                 last_tidy = elapsed
                 await self._in_thread(self._tidy)
@@ -161,6 +172,20 @@ class HistoryRecorder:
             report = await self._diagnose(split_path(path))
             if report is not None and self._writer is not None:
                 self._writer.record_verdict(self._complete_until, path, body, report)
+
+    async def collect_usage(self) -> None:
+        """Record what the pods use that run."""
+        if self._measure is None or not any(_is_running_pod(*item) for item in self.objects.items()):
+            return
+        try:
+            measured = await self._measure()
+        except OSError as error:
+            log.warning("the use of CPU and memory cannot be measured", extra={"error": str(error)})
+            return
+        for path, used in measured.items():
+            pod = self.objects.get(path)
+            if pod is not None and self._writer is not None:
+                self._writer.record_usage(self._complete_until, path, pod, *used)
 
     async def write(self, *, pulse: bool = False) -> bool:
         """Write what is in memory, in a thread. Returns whether there was anything."""
@@ -284,3 +309,7 @@ class HistoryRecorder:
             end = ended.end
             line = LogLine(0, 0, end.container, end.run, end.attempt, last_lines(text, LOG_LINES, LOG_BYTES))
             self._writer.record_log(self._complete_until, ended.path, ended.pod, line)
+
+
+def _is_running_pod(path: str, body: JSON) -> bool:
+    return path.startswith("//pods/") and (body.get("status") or {}).get("phase") == "Running"

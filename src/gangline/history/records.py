@@ -1,4 +1,4 @@
-"""What a history holds: versions of objects, ends of logs, verdicts; and the lines in which they are on disk.
+"""What a history holds: versions of objects, ends of logs, use of CPU and memory, verdicts; and the lines in which they are on disk.
 
 A segment is a sequence of JSON lines, each an array that begins with a tag. Objects have numbers, which are valid in
 their segment only, so that a line of progress is short. Times on disk are milliseconds since the segment began.
@@ -39,6 +39,16 @@ class LogEnd(msgspec.Struct, frozen=True):
     text: str
 
 
+class UsageSample(msgspec.Struct, frozen=True, gc=False):
+    """What a pod used at a moment: CPU cores, and bytes of memory."""
+
+    at: float
+    pod: str
+    uid: str
+    cores: float
+    memory: int
+
+
 class JobVerdict(msgspec.Struct, frozen=True):
     """What `gangline why` said of a job at a moment; `report` is its JSON."""
 
@@ -66,6 +76,8 @@ class JobSummary(msgspec.Struct, frozen=True):
     ended: float | None = None
     """When it succeeded or failed; None if it did not, or not while it was recorded."""
     deleted: float | None = None
+    sweep: str = ""
+    """The sweep that it is a trial of."""
 
 
 class RecordedSpan(msgspec.Struct, frozen=True):
@@ -149,13 +161,22 @@ class VerdictLine(msgspec.Struct, frozen=True, array_like=True, tag="why"):
     report: dict[str, Any]
 
 
+class UsageLine(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
+    """What a pod used: thousandths of a core, and KiB of memory."""
+
+    object: int
+    at: int
+    millicores: int
+    memory: int
+
+
 class PulseLine(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     """The recorder was there, and had recorded every change until then."""
 
     at: int
 
 
-ChangeLine = BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine
+ChangeLine = BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine | UsageLine
 Line = SegmentStart | ObjectLine | StateLine | ChangeLine | PulseLine
 
 

@@ -10,6 +10,7 @@ from gangline.apiserver.store.paths import split_path
 from gangline.history.deltas import patched
 from gangline.history.records import (
     BodyLine,
+    ChangeLine,
     DeletionLine,
     IndexedJob,
     JobSummary,
@@ -23,6 +24,8 @@ from gangline.history.records import (
     PulseLine,
     SegmentIndex,
     StateLine,
+    UsageLine,
+    UsageSample,
     VerdictLine,
 )
 from gangline.history.segments import decode_line, segment_start
@@ -30,12 +33,13 @@ from gangline.history.selection import is_listed_job, job_summary, may_be_job
 
 # The line end before a line is part of the match, because a search for fixed characters is fast. The first line is another.
 _OBJECT_LINES = re.compile(rb'\n(\["object",[^\n]*)')
+_USAGE_LINES = re.compile(rb'\n\["usage",(\d+)')
 
 
 def _change_lines(numbers: Collection[int] | None) -> re.Pattern[bytes]:
     """Matches the lines about objects with these numbers, or about all: a Python loop over all lines would be slow."""
     choice = rb"\d+" if numbers is None else b"|".join(b"%d" % number for number in sorted(numbers)) or rb"(?!)"
-    return re.compile(rb'\n(\["(?:state|body|patch|delete|log|why)",(?:' + choice + rb")[,\]][^\n]*)")
+    return re.compile(rb'\n(\["(?:state|body|patch|delete|log|why|usage)",(?:' + choice + rb")[,\]][^\n]*)")
 
 
 class RecordedChange(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +48,7 @@ class RecordedChange(msgspec.Struct, frozen=True, gc=False):
     version: ObjectVersion | None = None
     log: LogEnd | None = None
     verdict: JobVerdict | None = None
+    usage: UsageSample | None = None
     initial: bool = False
 
 
@@ -68,7 +73,7 @@ class SegmentReplay:
         while end > 0:
             start = self._text.rfind(b"\n", 0, end) + 1
             decoded = decode_line(self._text[start:end])
-            if isinstance(decoded, BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine | PulseLine):
+            if isinstance(decoded, ChangeLine | PulseLine):
                 return began + decoded.at / 1000
             end = start - 1
         return began
@@ -98,7 +103,7 @@ class SegmentReplay:
         for match in _change_lines(numbers).finditer(self._text):
             decoded = decode_line(match[1])
             if not isinstance(decoded, StateLine):
-                assert isinstance(decoded, BodyLine | PatchLine | DeletionLine | LogLine | VerdictLine)
+                assert isinstance(decoded, ChangeLine)
                 if limit is not None and decoded.at > limit:
                     return
             yield _change(decoded, self.objects[decoded.object], began, bodies)
@@ -116,8 +121,11 @@ class SegmentReplay:
                 jobs[version.uid] = IndexedJob(summary, changed=not change.initial)
             elif version.body is None and version.uid in jobs:
                 jobs[version.uid] = IndexedJob(deleted_job(jobs[version.uid].job, version.at), changed=True)
+        measured = {self.objects[int(match[1])].about for match in _USAGE_LINES.finditer(self._text)}
+        entries = tuple(
+            msgspec.structs.replace(entry, changed=entry.changed or uid in measured) for uid, entry in jobs.items()
+        )
         start, orphans = self.start, orphan_owners((item.uid, item.about) for item in self.objects.values())
-        entries = tuple(jobs.values())
         return SegmentIndex(start.source, start.stream, start.number, start.began, self.end, entries, orphans)
 
 
@@ -143,6 +151,9 @@ def _change(line: Line, item: ObjectLine, began: float, bodies: dict[int, JSON])
             where, at = split_path(item.path), began + line.at / 1000
             verdict = JobVerdict(at, where.namespace, where.plural, where.name, item.uid, line.report)
             return RecordedChange(verdict=verdict)
+        case UsageLine():
+            name, at = split_path(item.path).name, began + line.at / 1000
+            return RecordedChange(usage=UsageSample(at, name, item.uid, line.millicores / 1000, line.memory * 1024))
         case _:
             raise AssertionError(line)
 

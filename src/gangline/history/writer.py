@@ -29,6 +29,7 @@ from gangline.history.records import (
     SegmentIndex,
     SegmentStart,
     StateLine,
+    UsageLine,
     VerdictLine,
 )
 from gangline.history.replay import orphan_owners
@@ -122,6 +123,11 @@ class HistoryWriter:
         self._add(VerdictLine(self._number(path, job), self._offset(at), report))
         self._changed.setdefault(path, at)
 
+    def record_usage(self, at: float, path: str, pod: JSON, cores: float, memory: int) -> None:
+        """Add what the pod at a path uses: CPU cores, and bytes of memory."""
+        self._add(UsageLine(self._number(path, pod), self._offset(at), round(cores * 1000), memory // 1024))
+        self._measured.add(subject_uid(pod))
+
     def pulse(self, at: float) -> None:
         """Record that every change until now is recorded."""
         self._add(PulseLine(self._offset(at)))
@@ -171,6 +177,8 @@ class HistoryWriter:
         # Paths of objects that changed in the segment, with the time of their last version; jobs that were deleted in it.
         self._changed: dict[str, float] = {}
         self._ended_jobs: dict[str, JobSummary] = {}
+        # The uids of jobs whose pods were measured in it.
+        self._measured: set[str] = set()
         self._segment_bytes, self._state_bytes = 0, 0
         states = []
         for path, body in self._bodies.items():
@@ -199,8 +207,9 @@ class HistoryWriter:
 
     def _index(self) -> SegmentIndex:
         current = {
-            str(body["metadata"].get("uid", "")): IndexedJob(
-                job_summary(path, body, self._changed.get(path, self._began)), path in self._changed
+            _uid(body): IndexedJob(
+                job_summary(path, body, self._changed.get(path, self._began)),
+                path in self._changed or _uid(body) in self._measured,
             )
             for path, body in self._bodies.items()
             if is_listed_job(path, body)

@@ -250,6 +250,7 @@ HISTORY_RULES = (
         verbs=READ,
     ),
     Rule(why="The ends of logs.", resources=("pods/log",), verbs=("get",)),
+    Rule(why="Use of CPU and memory.", groups=("metrics.k8s.io",), resources=("pods",), verbs=("list",)),
     Rule(why="Jobs of all kinds.", groups=("kubeflow.org",), resources=("*",), verbs=READ),
     Rule(
         why="Jobs of others that why explains.",

@@ -30,7 +30,8 @@ from gangline.api.scheduling import (
     REQUIRED_TOPOLOGY_ANNOTATION,
 )
 from gangline.api.scheduling import GROUP as SCHEDULING
-from gangline.jobs.framework import Framework, IgnoresFields, J, Problem
+from gangline.jobs.framework import Framework, IgnoresFields, J, PlansByLauncherJob, Problem
+from gangline.jobs.plan.recovery.policy import RECOVERY_PATH, parse_recovery
 from gangline.jobs.pods.replicas import Member, member_name
 
 
@@ -80,6 +81,9 @@ def problems(framework: Framework[J], job: J) -> tuple[Problem, ...]:
     if job_kind.port is not None:
         invalid.extend(_name_problems(job.metadata.name, replicas))
     invalid.extend(framework.validate(job))
+    recovery = framework.run_policy(job).recovery
+    if recovery is not None:
+        invalid.extend(parse_recovery(recovery)[1])
     return tuple(invalid)
 
 
@@ -92,6 +96,8 @@ def ignored_fields(framework: Framework[J], job: J) -> Iterator[Problem]:
             if metadata.get(name):
                 yield Problem(f"{path}.{kind}.template.metadata.{name}", "has no effect; pods are named after the job")
     yield from _ignored_restart_scope(framework, job)
+    if isinstance(framework, PlansByLauncherJob) and framework.run_policy(job).recovery is not None:
+        yield Problem(RECOVERY_PATH, "has no effect: the Job of Kubernetes that is the launcher decides about restarts")
     yield from _ignored_success_policy(job.metadata.annotations)
     yield from _ignored_annotations(job.metadata.annotations)
     if isinstance(framework, IgnoresFields):

@@ -217,6 +217,16 @@ class AllOrNothing(Protocol):
 
 
 @runtime_checkable
+class Collective(Protocol):
+    """A framework whose replicas train by collectives of a fixed size: none goes on when another one is replaced.
+
+    Under a recovery policy all of them restart, unless the job says otherwise.
+    """
+
+    collective: bool
+
+
+@runtime_checkable
 class ResetsReplicaCounts(Protocol):
     """A framework that resets the counters of some replica types when the job has finished."""
 
@@ -237,6 +247,15 @@ class RestartMessage(Protocol):
     """A framework whose condition Restarting says how many replicas failed, in the wording of its kind."""
 
     def restart_message(self, job: Any, kind: str, count: int) -> str: ...
+
+
+@runtime_checkable
+class Ranked(Protocol):
+    """A framework that numbers its processes."""
+
+    def rank(self, job: Any, member: Member) -> int | None:
+        """The number of a replica; None if it has none, has several, or the program decides it."""
+        ...
 
 
 @runtime_checkable

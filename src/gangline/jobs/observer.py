@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import partial
 from typing import Any, Generic
 
@@ -13,7 +14,11 @@ from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.base.clock import Clock
 from gangline.jobs.framework import BATCH_JOBS, Framework, J, PlansByLauncherJob
 from gangline.jobs.plan.actions import PODS, SERVICES
+from gangline.jobs.plan.failures.records import LogTails
 from gangline.jobs.plan.observed import JobChildren, ObservedJob, is_owned_by
+from gangline.jobs.plan.recovery.affinity import NO_AVOIDANCE, NodeAvoidance
+from gangline.jobs.plan.recovery.decision import FailureCause
+from gangline.jobs.plan.stall import HangVerdict
 from gangline.jobs.site import Site
 from gangline.runtime.cache import Cache, key_of
 from gangline.runtime.expectations import Expectations
@@ -25,7 +30,8 @@ OWNER_INDEX = "owner uid"
 ORPHAN_INDEX = "orphans"
 """Index of children without a controller, by namespace and the job name and operator name in their labels."""
 
-LogTails = Mapping[str, tuple[str, ...]]
+HangVerdicts = Callable[[str], HangVerdict]
+"""What the hang watcher says of the job with this uid."""
 
 
 def owner_uid(child: Object) -> Iterable[str]:
@@ -84,10 +90,18 @@ class Observer(Generic[J]):
     """Observes jobs of one kind. Reads the caches, never the server."""
 
     def __init__(
-        self, framework: Framework[J], caches: JobCaches[J], expectations: Expectations, site: Site, clock: Clock
+        self,
+        framework: Framework[J],
+        caches: JobCaches[J],
+        expectations: Expectations,
+        site: Site,
+        clock: Clock,
+        bad_nodes: Callable[[datetime], NodeAvoidance] | None = None,
+        hang_verdicts: HangVerdicts = lambda uid: HangVerdict(),
     ) -> None:
+        """`bad_nodes` returns the nodes that jobs with a recovery policy avoid at a time."""
         self._framework, self._caches, self._expectations = framework, caches, expectations
-        self._site, self._clock = site, clock
+        self._site, self._clock, self._bad_nodes, self._hang_verdicts = site, clock, bad_nodes, hang_verdicts
 
     def find_job(self, key: Key) -> J | None:
         """The job alone, as the cache shows it; None if it does not exist or is being deleted."""
@@ -96,16 +110,20 @@ class Observer(Generic[J]):
             return None
         return job
 
-    def __call__(self, key: Key, logs: LogTails | None = None) -> ObservedJob[J] | None:
+    def __call__(
+        self, key: Key, logs: LogTails | None = None, cause: FailureCause | None = None
+    ) -> ObservedJob[J] | None:
         """The job with all that belongs to it; None if it does not exist or is being deleted."""
         job = self.find_job(key)
         if job is None:
             return None
-        children = self._children(job, logs or {})
-        find = partial(self._find, job)
-        return ObservedJob.of(self._framework, job, self._clock.now(), children, self._site, find)
+        children = self._children(job, logs or {}, cause)
+        find, now = partial(self._find, job), self._clock.now()
+        bad_nodes = self._bad_nodes(now) if self._bad_nodes is not None else NO_AVOIDANCE
+        verdict = self._hang_verdicts(job.metadata.uid)
+        return ObservedJob.of(self._framework, job, now, children, self._site, find, bad_nodes, verdict)
 
-    def _children(self, job: J, logs: LogTails) -> JobChildren:
+    def _children(self, job: J, logs: LogTails, cause: FailureCause | None) -> JobChildren:
         uid = job.metadata.uid
         creates, deletes = self._expectations.pending(uid)
         launcher = self._launcher(job)
@@ -116,6 +134,7 @@ class Observer(Generic[J]):
             pending_creates=frozenset(name for name in creates if isinstance(name, tuple)),
             pending_deletes=frozenset(str(uid) for uid in deletes),
             log_tails=logs,
+            cause=cause,
             launcher=launcher,
             launched=() if launcher is None else self._caches.pods.by_index(OWNER_INDEX, launcher["metadata"]["uid"]),
         )

@@ -10,15 +10,19 @@ from gangline.api.meta import Key
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import GanglineError
 from gangline.jobs.bounded import BoundedDict
+from gangline.jobs.cause_reader import CauseReader
 from gangline.jobs.executor import CreateRejected, Executor, rejections
 from gangline.jobs.framework import Framework, J
+from gangline.jobs.goodput import GoodputBook, plan_with_goodput
 from gangline.jobs.log_tails import LogTailCache, LogTailReader
 from gangline.jobs.observer import Observer
 from gangline.jobs.pacing import COUNTER_INTERVAL, MAX_REMEMBERED, StatusPacer
 from gangline.jobs.plan.actions import JobPlan
+from gangline.jobs.plan.failures.records import LogTails
 from gangline.jobs.plan.finish import rejected_status
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
+from gangline.jobs.plan.recovery.question import needs_cause
 from gangline.kube.errors import KubeError
 
 log = logging.getLogger(__name__)
@@ -58,18 +62,22 @@ class CachedJobReconciler(Generic[J]):
         clock: Clock | None = None,
         counter_interval: timedelta = COUNTER_INTERVAL,
         verdict_retries: VerdictRetries | None = None,
+        causes: CauseReader | None = None,
         *,
         cache_is_current: bool = False,
     ) -> None:
         """`verdict_retries` may be shared by reconcilers that follow each other.
 
+        `causes` diagnoses failures of jobs with a recovery policy; without it exit codes and reasons must do.
+
         `cache_is_current`: no other operator worked on these jobs before; else the cache must first show one of our
         writes.
         """
         self._framework, self._observe, self._executor = framework, observe, executor
-        self._log_tails = LogTailCache(logs, framework)
+        self._log_tails, self._causes = LogTailCache(logs, framework), causes
         self._pacer = StatusPacer(clock or SystemClock(), counter_interval, cache_is_current=cache_is_current)
         self._verdict_retries = verdict_retries or VerdictRetries()
+        self._goodput = GoodputBook()
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """One reconcile of one job. Returns after how long to look again although nothing changes; None: no need."""
@@ -84,17 +92,26 @@ class CachedJobReconciler(Generic[J]):
         observed = self._observe(key)
         if observed is None:
             return None
-        log_tails = await self._log_tails.read(observed)
-        if log_tails:
-            # Reading took time: the caches may show more by now.
+        log_tails: LogTails = {}
+        while (tails := await self._log_tails.read(observed)).keys() - log_tails.keys():
+            # Reading took time: the caches may show more failed pods by now, whose logs count as much.
+            log_tails = tails
             observed = self._observe(key, log_tails)
             if observed is None:
                 return None
-        plan = self._pacer.without_progress(observed.job, reconcile_plan(self._framework, observed))
+        if self._causes is not None and needs_cause(self._framework, observed):
+            cause = await self._causes.cause(observed.job, self._framework.facts)
+            observed = self._observe(key, log_tails, cause)
+            if observed is None:
+                return None
+        plan = reconcile_plan(self._framework, observed)
+        ledger = self._goodput.account(self._framework, observed, plan.status)
+        plan = self._pacer.without_progress(observed.job, plan)
         self._pacer.record_plan(observed)
         delay = self._pacer.counters_due_in(observed, plan)
         if delay is not None:
             return delay
+        plan = plan_with_goodput(observed, plan, ledger)
         if self._pacer.defer_status(observed, plan):
             await self._apply(observed, plan, defer_status=True)
             return timedelta()

@@ -28,6 +28,7 @@ from gangline.local.controllers.default_scheduler import DefaultScheduler, Freed
 from gangline.local.controllers.pod_access import PodAccessController
 from gangline.local.paths import home_folder
 from gangline.local.plane import PlaneSettings, control_plane
+from gangline.local.pod_metrics import PodMetrics
 from gangline.local.pod_tokens import InProcessTokens
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
@@ -91,7 +92,9 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
     nodes: dict[str, PodStreams] = {}
     async with (
         Store(journal) as store,
-        control_plane(store, settings.plane_with_certificates, clock, nodes) as plane,
+        control_plane(
+            store, settings.plane_with_certificates, clock, nodes, aggregated=[PodMetrics(store, settings.logs, clock)]
+        ) as plane,
         HttpTransport(plane.inner_connection) as transport,
         asyncio.TaskGroup() as group,
     ):

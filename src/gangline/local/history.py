@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.api.meta import JSON, Key
-from gangline.apiserver.store.paths import ObjectPath
+from gangline.apiserver.store.paths import ObjectPath, object_path
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gangline.history.endings import ContainerEnd
     from gangline.history.recorder import Diagnose, HistoryRecorder
     from gangline.history.retention import HistoryLimits
+    from gangline.kube.pod_metrics import PodUsage
+    from gangline.local.pod_metrics import UsageMeter
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class StoreRecording:
         self._changes: deque[tuple[float, Sequence[StoreEvent]]] = deque()
         self._source, self._began = "", 0.0
         self._recorder: HistoryRecorder | None = None
+        self._meter: UsageMeter | None = None
         self._prefixes: tuple[str, ...] = ()
         self._observing = ExitStack()
 
@@ -123,6 +126,7 @@ class StoreRecording:
                 limits=self._limits,
                 read_log=self._end_of_log,
                 diagnose=self._diagnose,
+                measure=self._usage,
                 mirror=self._mirror,
             )
             records = (record for record in self._initial if record.path.startswith(self._prefixes))
@@ -141,6 +145,18 @@ class StoreRecording:
                 recorder.record(at, path, None)
             else:
                 recorder.record(at, path, self._decoder.decode(path, event.record.data))
+
+    async def _usage(self) -> "Mapping[str, PodUsage]":
+        from gangline.kube.pod_metrics import PodUsage
+        from gangline.local.pod_metrics import UsageMeter
+
+        if self._meter is None:
+            self._meter = UsageMeter(self._state, self._clock)
+        used: dict[str, PodUsage] = {}
+        for one in (await self._meter.measure()).containers:
+            path = object_path("", "pods", *one.pod)
+            used[path] = used.get(path, PodUsage()).plus(one.usage.cores, one.usage.memory)
+        return used
 
     async def _end_of_log(self, pod: ObjectPath, body: JSON, end: "ContainerEnd") -> str:
         # Nothing in it waits, so that `finish` can call it without an event loop.

@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +29,7 @@ from gangline.apiserver.auth.service_account_tokens import ServiceAccountTokens
 from gangline.apiserver.auth.signing_key import SigningKey
 from gangline.apiserver.auth.token_requests import TokenIssuer
 from gangline.apiserver.http.body import MAX_BODY_BYTES
-from gangline.apiserver.http.handler import ApiHandler
+from gangline.apiserver.http.handler import AggregatedGroup, ApiHandler
 from gangline.apiserver.http.nonresource import STORE_CHECK, NonResourceHandler
 from gangline.apiserver.http.subresources import subresource_handlers
 from gangline.apiserver.registry.registry import Registry
@@ -143,12 +143,13 @@ async def control_plane(
     clock: Clock,
     nodes: StreamsByNode = NO_NODES,
     *,
+    aggregated: Sequence[AggregatedGroup] = (),
     certificate_clock: Clock = MACHINE_CLOCK,
 ) -> AsyncIterator[ControlPlane]:
     """The API server of a store, until the block ends. It serves requests when the block begins.
 
-    `nodes` serve logs and exec of their pods; they may be added while the server runs. Certificates follow the clock of
-    the machine, as the clients do that verify them.
+    `nodes` serve logs and exec of their pods; they may be added while the server runs. `aggregated` are groups that are
+    served besides those of the store. Certificates follow the clock of the machine, as the clients do that verify them.
     """
     token = settings.token or secrets.token_urlsafe(24)
     address = ListenAddress(settings.host)
@@ -162,7 +163,8 @@ async def control_plane(
     key = SigningKey(settings.service_account_key)
     issuer = TokenIssuer(store, key, clock)
     health_checks = {STORE_CHECK: lambda: store.health.problem}
-    roots = NonResourceHandler(host_port(address.reachable_host, settings.port), key, health_checks)
+    others = [resource for group in aggregated for resource in group.resources]
+    roots = NonResourceHandler(host_port(address.reachable_host, settings.port), key, health_checks, others)
     namespaces = NamespaceController(registry, clock, certificates.ca if certificates else None)
     collector = GarbageCollector(registry, clock)
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)
@@ -187,6 +189,7 @@ async def control_plane(
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
         hosts=AllowedHosts((*address.certificate_hosts(), *machine_names(), *settings.allowed_hosts)),
         downloads={BACKUP_PATH: lambda: asyncio.to_thread(encode_backup, store.snapshot())},
+        aggregated=aggregated,
     )
     await namespaces.create_initial()
     await ensure_system_classes(registry)

@@ -26,6 +26,7 @@ from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.framework import Framework
 from gangline.kube.client import Client, Kind
 from gangline.kube.errors import BadRequest, Forbidden, KubeError, NotFound
+from gangline.kube.pod_metrics import POD_METRICS
 from gangline.kube.pods import PodSubresources
 from gangline.why.custom import custom_kinds, custom_workload_kind
 from gangline.why.diagnosis import decode
@@ -38,13 +39,13 @@ from gangline.why.diagnosis.case import (
     PodGroupFacts,
     ReplicaFacts,
 )
+from gangline.why.diagnosis.rules.no_progress import is_silent
 from gangline.why.diagnosis.wording import time_of_day
 from gangline.why.kinds import (
     CLAIMS,
     EVENTS,
     MPI_V2_JOBS,
     POD_GROUPS,
-    POD_METRICS,
     PODS,
     QUEUES,
     WORKLOAD_KINDS,
@@ -199,7 +200,6 @@ class SnapshotCollector:
         async with asyncio.TaskGroup() as group:
             events = group.create_task(self._events())
             claims = group.create_task(self._claims(replicas))
-            usage = group.create_task(self._usage(replicas))
             logs = group.create_task(self._logs(replicas))
             nodes = group.create_task(self._nodes(replicas))
             allocations = group.create_task(self._allocations(replicas))
@@ -207,11 +207,14 @@ class SnapshotCollector:
             operator = group.create_task(self._operator())
         about, read = events.result(), logs.result()
         queues = await self._queues(gang.result())
-        return JobSnapshot(
+        case = JobSnapshot(
             job=job,
             now=self._now,
             replicas=tuple(
-                self._with_events_and_usage(read.get(replica.name, replica), about, usage.result())
+                msgspec.structs.replace(
+                    read.get(replica.name, replica),
+                    events=tuple(_sorted_by_time(about.get(replica.pod.metadata.uid, ()))),
+                )
                 for replica in replicas
             ),
             events=tuple(
@@ -228,17 +231,20 @@ class SnapshotCollector:
             queues=queues,
             operator=operator.result(),
             pods_unreadable=self._pods_unreadable,
-            usage_error=self._usage_error,
             unreadable=tuple(dict.fromkeys(self._unreadable)),
             timeouts=self._timeouts,
         )
+        # A silent job may hang, and a container that has started again may need more memory than it has.
+        return await self._with_usage(case) if is_silent(case) or _has_restarted(case) else case
 
-    def _with_events_and_usage(
-        self, replica: ReplicaFacts, about: Mapping[str, list[EventFact]], usage: Mapping[str, Any]
-    ) -> ReplicaFacts:
-        cpu, memory = usage.get(replica.pod.metadata.name, (None, None))
-        events = tuple(_sorted_by_time(about.get(replica.pod.metadata.uid, ())))
-        return msgspec.structs.replace(replica, events=events, cpu=cpu, memory=memory)
+    async def _with_usage(self, case: JobSnapshot) -> JobSnapshot:
+        usage = await self._usage(case.replicas)
+        replicas = (
+            msgspec.structs.replace(replica, cpu=cpu, memory=memory)
+            for replica in case.replicas
+            for cpu, memory in [usage.get(replica.pod.metadata.name, (None, None))]
+        )
+        return msgspec.structs.replace(case, replicas=tuple(replicas), usage_error=self._usage_error)
 
     # Reading
 
@@ -491,6 +497,11 @@ def _log_priority(replica: ReplicaFacts) -> tuple[int, float]:
         if state is not None and state.exit_code and state.finished_at is not None
     ]
     return (0, min(ends)) if ends else (1, 0.0)
+
+
+def _has_restarted(case: JobSnapshot) -> bool:
+    statuses = (status for replica in case.replicas for status in replica.pod.status.container_statuses)
+    return any(status.restart_count for status in statuses)
 
 
 def _pod_usage(body: JSON) -> tuple[Quantity | None, Quantity | None]:

@@ -24,7 +24,6 @@ VOLCANO_JOBS = json_resource("batch.volcano.sh", "v1alpha1", "Job", "jobs")
 PODS = json_resource("", "v1", "Pod", "pods")
 EVENTS = json_resource("events.k8s.io", "v1", "Event", "events")
 CLAIMS = json_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-POD_METRICS = json_resource("metrics.k8s.io", "v1beta1", "PodMetrics", "pods")
 NATIVE_GROUP = "scheduling.k8s.io"
 """The API group of Kubernetes' own gang scheduling, in 1.37 and in 1.36."""
 POD_GROUPS = (

@@ -91,6 +91,16 @@ RICH_RUN_POLICY: JSON = {
     "suspend": True,
     "ttlSecondsAfterFinished": 0,
 }
+RECOVERY_RULES: JSON = {
+    "rules": [
+        {"when": {"causes": ["infrastructure"]}, "then": "RestartElsewhere", "for": "2h", "limit": 5, "scope": "Job"},
+        {"when": {"exitCodes": [42], "replicaTypes": ["Worker"]}, "then": "Retry", "delay": 30, "maxDelay": "10m"},
+        {"when": {"causes": ["memory"]}, "then": "RaiseMemory", "upTo": "64Gi", "factor": 1.5, "uncounted": True},
+        {"when": {"log": "HTTP 5[0-9]{2}"}, "then": "RestartReplica"},
+        {"when": {"causes": ["stalled"]}, "then": "Stop"},
+    ],
+    "otherwise": "auto",
+}
 AUTOSCALING_METRICS: list[JSON] = [
     {
         "type": "Resource",
@@ -114,6 +124,8 @@ def _common_specs(kind: JobKind) -> list[JSON]:
         spec_with_replicas(kind, **dict.fromkeys(simple[kind.replicas])),
         {**simple, "runPolicy": {}},
         {**simple, "runPolicy": RICH_RUN_POLICY},
+        {**simple, "runPolicy": {"recovery": "auto"}},
+        {**simple, "runPolicy": {"recovery": RECOVERY_RULES}},
         {**simple, "runPolicy": {"managedBy": MULTIKUEUE_MANAGER}},
         with_field(simple, kind.replicas, one, "template", to={**RICH_TEMPLATE, **rich}),
         with_field(

@@ -306,13 +306,19 @@ def curves(over: str, shift: float = 0.0) -> dict[str, Any]:
     repeated = [[x(s), 2.4 * math.exp(-s / 430) + 0.05 + shift] for s in range(520, 600, 8)]
     accuracy = [[x(s), 0.93 - 0.8 * math.exp(-s / 500) + 0.3 * n] for s, n in zip(steps, noise, strict=True)]
     rate = [[x(s), 3e-5 * min(1, s / 200) * (1 - s / 4400)] for s in steps]
-    usage = None
-    if over == "time":
-        moments = [unix(5280 - 60 * i) for i in range(88)]
-        usage = {
-            "cpu": [[at, 30 + 4 * math.sin(i / 3)] for i, at in enumerate(moments)],
-            "memory": [[at, (120 + i) * GI] for i, at in enumerate(moments)],
-        }
+    moments = [unix(5280 - 60 * i) for i in range(88)]
+    workers = [f"worker-{index}" for index in range(4)]
+    usage = {
+        "cpu": [
+            {"replica": name, "points": [[at, 7 - n + math.sin(i / 3 + n)] for i, at in enumerate(moments)]}
+            for n, name in enumerate(workers)
+        ],
+        "memory": [
+            {"replica": name, "points": [[at, (30 + i * (0.1 + 0.2 * n)) * GI] for i, at in enumerate(moments)]}
+            for n, name in enumerate(workers)
+        ],
+        "note": "",
+    }
     return {
         "metrics": [
             {"name": "loss", "points": loss, "repeated": repeated, "marks": marks, "prefersLog": True, "replica": ""},

@@ -62,6 +62,8 @@ class GeneratedJob(NamedTuple):
     site: str = "cluster"
     # Pods that are deleted never go at once.
     slow_deletion: bool = False
+    # The nodes on which pods start; none: their names do not matter.
+    nodes: tuple[str, ...] = ()
 
     def world(self) -> World:
         framework = FRAMEWORKS[self.kind]
@@ -70,7 +72,7 @@ class GeneratedJob(NamedTuple):
             for kind, count in self.replicas.items()
         }
         body = job_manifest(framework, replicas, self.run_policy, self.spec)
-        world = World(framework, body, SITES[self.site], Invariants().judge)
+        world = World(framework, body, SITES[self.site], Invariants().judge, nodes=self.nodes)
         world.server.hold_deleted_pods = self.slow_deletion
         return world
 

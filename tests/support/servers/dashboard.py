@@ -71,8 +71,14 @@ class Browser:
     @asynccontextmanager
     async def stream(self, query: str) -> AsyncIterator[AsyncIterator[SentEvent]]:
         """The events of `/api/stream`, without comments."""
+        async with self.stream_of(f"/api/stream?{query}") as events:
+            yield events
+
+    @asynccontextmanager
+    async def stream_of(self, path: str) -> AsyncIterator[AsyncIterator[SentEvent]]:
+        """The events of any stream, without comments."""
         timeout = aiohttp.ClientTimeout(total=60)
-        async with self.http.get(f"{self.url}/api/stream?{query}", timeout=timeout) as response:
+        async with self.http.get(f"{self.url}{path}", timeout=timeout) as response:
             assert response.status == 200, await response.text()
             yield _events(response)
 

@@ -19,7 +19,9 @@ from gangline.history.cluster import ClusterRecorder
 from gangline.history.endings import ContainerEnd, last_lines, lines_until
 from gangline.history.reader import HistoryReader
 from gangline.history.recorder import RETRY_SECONDS, HistoryRecorder
+from gangline.history.retention import HistoryLimits, segment_paths
 from gangline.kube.client import Client
+from gangline.kube.pod_metrics import PodUsage
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.testing.clock import FakeClock
@@ -82,6 +84,45 @@ async def collected(recording: HistoryRecorder) -> None:
     await recording.collect_logs()
     await recording.collect_verdicts()
     await recording.write()
+
+
+async def test_what_pods_use_is_recorded_while_they_run(tmp_path: Path) -> None:
+    clock, asked = FakeClock(), 0
+
+    async def measure() -> dict[str, PodUsage]:
+        nonlocal asked
+        asked += 1
+        return {POD: PodUsage(1.5, 3 * 2**20), "//pods/default/unknown": PodUsage(9.0, 1)}
+
+    recording = HistoryRecorder(tmp_path, clock, "one", measure=measure)
+    recording.begin(recording.now, {JOB: job("Running")})
+    await recording.collect_usage()
+    assert asked == 0, "no pod runs"
+    running = pod(0, running={})
+    recording.record(recording.now, POD, {**running, "status": {**running["status"], "phase": "Running"}})
+    await recording.collect_usage()
+    await recording.write()
+    (sample,) = HistoryReader(tmp_path).usage("default", "pytorchjobs", "bert")
+    assert (sample.pod, sample.uid, sample.cores, sample.memory) == ("bert-worker-0", "pod-1", 1.5, 3 * 2**20)
+    recording.finish()
+    assert HistoryReader(tmp_path).usage("default", "pytorchjobs", "bert") == [sample]
+
+
+async def test_usage_of_a_job_that_does_not_change_is_found_in_every_segment(tmp_path: Path) -> None:
+    async def measure() -> dict[str, PodUsage]:
+        return {POD: PodUsage(1.0, 2**20)}
+
+    recording = HistoryRecorder(tmp_path, FakeClock(), "one", measure=measure, limits=HistoryLimits(segment_bytes=1))
+    running = pod(0, running={})
+    body = {**running, "status": {**running["status"], "phase": "Running"}}
+    recording.begin(recording.now, {JOB: job("Running"), POD: body})
+    for _ in range(100):
+        await recording.collect_usage()
+        await recording.write()
+    assert len(segment_paths(tmp_path)) > 2
+    assert len(HistoryReader(tmp_path).usage("default", "pytorchjobs", "bert")) == 100
+    recording.finish()
+    assert len(HistoryReader(tmp_path).usage("default", "pytorchjobs", "bert")) == 100
 
 
 async def test_each_run_of_a_container_leaves_the_end_of_its_log_once(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import type { Range } from "../model/time";
 
 export const DASHES: number[][] = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 4]];
 
+const POWERS = Array.from({ length: 60 }, (_, power) => 2 ** power);
+
 interface Properties {
   series: Series[];
   marks: CurveMark[];
@@ -24,6 +26,8 @@ interface Properties {
   range: Range | null;
   label: string;
   format?: (value: number) => string;
+  /** Whether values are bytes: the axis has steps of powers of two. */
+  bytes?: boolean;
   setRange?: (range: Range | null) => void;
   theme: string;
 }
@@ -64,7 +68,7 @@ function drawMarks(plot: uPlot, marks: CurveMark[]): void {
 }
 
 export function Chart(properties: Properties) {
-  const { series, marks, log, time, height, group, range, label, format = numberText, setRange, theme } = properties;
+  const { series, marks, log, time, height, group, range, label, format = numberText, bytes = false, setRange, theme } = properties;
   const [element, width] = useWidth<HTMLDivElement>();
   const plot = useRef<uPlot | null>(null);
   const latest = useRef(marks);
@@ -88,7 +92,7 @@ export function Chart(properties: Properties) {
         scales: { x: { time }, y: log ? { distr: 3 } : { range: (_, low, high) => spread(low, high) } },
         axes: [
           { ...axis, size: 28, ...(time ? { values: clockValues } : { values: (_: uPlot, splits: number[]) => splits.map((value) => numberText(value)) }) },
-          { ...axis, size: 58, values: (_, splits) => splits.map((value) => (value === null ? "" : format(value))) },
+          { ...axis, size: 58, ...(bytes ? { incrs: POWERS } : {}), values: (_, splits) => splits.map((value) => (value === null ? "" : format(value))) },
         ],
         series: [
           {},

@@ -1,6 +1,7 @@
 /** Curves of several jobs on one plot: points are joined on a common x. */
 
-import type { Curve } from "../api";
+import type { Curve, ReplicaUsage } from "../api";
+import type { Range } from "./time";
 
 export interface Series {
   label: string;
@@ -61,4 +62,23 @@ export function byMetric(jobs: { job: string; metrics: Curve[] }[]): Named[] {
     }
   }
   return [...groups.values()];
+}
+
+const MOST_NAMED = 6;
+
+/** What replicas used, in their order: those with the highest peaks by name, the others of a large team thin. */
+export function usageSeries(replicas: ReplicaUsage[]): Series[] {
+  const peak = (one: ReplicaUsage): number => one.points.reduce((high, [, y]) => Math.max(high, y), 0);
+  const ranked = [...replicas].sort((a, b) => peak(b) - peak(a)).slice(0, MOST_NAMED);
+  const named = replicas.filter((one) => ranked.includes(one));
+  const others = replicas.filter((one) => !ranked.includes(one));
+  return [...named.map((one): Series => ({ label: one.replica, points: one.points })), ...others.map((one): Series => ({ label: one.replica, points: one.points, faint: true }))];
+}
+
+/** From the first to the last moment of all points, in milliseconds; null without any. */
+export function commonSpan(all: [number, number | null][][]): Range | null {
+  const ends = all.flatMap((points) => [points[0]?.[0], points[points.length - 1]?.[0]]).filter((x): x is number => x !== undefined);
+  if (ends.length === 0) return null;
+  const [from, to] = [Math.min(...ends) * 1000, Math.max(...ends) * 1000];
+  return from < to ? { from, to } : null;
 }

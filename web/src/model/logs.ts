@@ -16,6 +16,13 @@ export function folded(lines: LogLine[]): LogLine[] {
   return result;
 }
 
+/** Lines with new ones after them; of a long log the last `most`. */
+export function appended(lines: LogLine[], next: LogLine[], fold: boolean, most: number): LogLine[] {
+  const last = lines[lines.length - 1];
+  const all = fold && last ? [...lines.slice(0, -1), ...folded([last, ...next])] : [...lines, ...(fold ? folded(next) : next)];
+  return all.length > most ? all.slice(-most) : all;
+}
+
 /** One of `tones` places for a replica, the same every time. */
 export function tone(replica: string, tones: number): number {
   let sum = 0;

@@ -1,16 +1,16 @@
 /** Curves of all reported numbers, over steps or time, with other jobs on the same plots. */
 
 import { useEffect, useMemo, useState } from "preact/hooks";
-import type { Curve, CurvesAnswer, JobRow } from "../api";
+import type { Curve, CurvesAnswer, JobRow, ReplicaUsage } from "../api";
 import { jobPath } from "../api";
 import { Chart, DASHES } from "../components/chart";
 import { Icon } from "../components/icons";
-import { Empty, Failure, Field, Loading, Segments } from "../components/ui";
+import { Empty, Failure, Field, Loading, Notice, Segments } from "../components/ui";
 import { useViewer } from "../context";
 import { useFetched } from "../hooks";
 import { get, sentence } from "../http";
 import { t, word } from "../i18n";
-import { type Series, byMetric, canBeLog, summary } from "../model/curves";
+import { type Series, byMetric, canBeLog, commonSpan, summary, usageSeries } from "../model/curves";
 import { bytesText, numberText } from "../model/numbers";
 import type { Range } from "../model/time";
 
@@ -75,7 +75,13 @@ export function Curves({ jobs, at, brush, setBrush, live, query, set }: Properti
     to.add(name);
     set({ log: [...logs].join(",") || null, linear: [...linear].join(",") || null });
   };
-  const usage = over === "time" ? (answers?.jobs[0]?.answer.usage ?? null) : null;
+  const usage = answers?.jobs[0]?.answer.usage ?? null;
+  // Over time, all plots have one axis.
+  const span = useMemo(() => {
+    const reported = over === "time" ? groups.flatMap((group) => group.curves.map((one) => one.curve.points)) : [];
+    return commonSpan([...reported, ...(usage?.cpu ?? []).map((one) => one.points)]);
+  }, [groups, usage, over]);
+  const shown = brush ?? span;
 
   return (
     <div class="curves">
@@ -107,12 +113,21 @@ export function Curves({ jobs, at, brush, setBrush, live, query, set }: Properti
           const curves = group.curves.map((one) => one.curve);
           const possible = canBeLog(curves);
           const log = possible && (logs.has(group.name) || (!linear.has(group.name) && curves.some((curve) => curve.prefersLog)));
-          return <MetricChart key={group.name} name={group.name} curves={group.curves} names={names} log={log} possible={possible} toggle={(next) => toggle(group.name, next)} over={over} brush={brush} setBrush={setBrush} theme={theme} />;
+          return <MetricChart key={group.name} name={group.name} curves={group.curves} names={names} log={log} possible={possible} toggle={(next) => toggle(group.name, next)} over={over} range={over === "time" ? shown : null} setBrush={setBrush} theme={theme} />;
         })}
-        {usage?.cpu?.length ? <UsageChart title={t("usage.cpu")} points={usage.cpu} format={(value) => numberText(value)} brush={brush} setBrush={setBrush} theme={theme} /> : null}
-        {usage?.memory?.length ? <UsageChart title={t("usage.memory")} points={usage.memory} format={bytesText} brush={brush} setBrush={setBrush} theme={theme} /> : null}
-        {usage?.gpu?.length ? <UsageChart title={t("usage.gpu")} points={usage.gpu} format={(value) => numberText(value)} brush={brush} setBrush={setBrush} theme={theme} /> : null}
       </div>
+      {usage && (usage.cpu.length > 0 || usage.note) && (
+        <section class="usage" aria-label={t("usage.title")}>
+          <h3>{t("usage.title")}</h3>
+          {usage.note && <Notice tone="info">{usage.note}</Notice>}
+          {usage.cpu.length > 0 && (
+            <div class="chart-grid">
+              <UsageChart title={t("usage.cpu")} replicas={usage.cpu} format={(value) => numberText(value)} range={shown} setBrush={setBrush} theme={theme} />
+              <UsageChart title={t("usage.memory")} replicas={usage.memory} format={bytesText} bytes range={shown} setBrush={setBrush} theme={theme} />
+            </div>
+          )}
+        </section>
+      )}
     </div>
   );
 }
@@ -129,12 +144,12 @@ interface ChartProperties {
   possible: boolean;
   toggle: (log: boolean) => void;
   over: "step" | "time";
-  brush: Range | null;
+  range: Range | null;
   setBrush: (range: Range | null) => void;
   theme: string;
 }
 
-function MetricChart({ name, curves, names, log, possible, toggle, over, brush, setBrush, theme }: ChartProperties) {
+function MetricChart({ name, curves, names, log, possible, toggle, over, range, setBrush, theme }: ChartProperties) {
   const several = names.length > 1;
   const series = useMemo((): Series[] => {
     const own = curves.map(({ job, curve }): Series => ({ label: [several ? short(job) : "", curve.replica ?? ""].filter(Boolean).join(" ") || name, points: curve.points }));
@@ -160,7 +175,7 @@ function MetricChart({ name, curves, names, log, possible, toggle, over, brush, 
           </button>
         )}
       </figcaption>
-      <Chart series={series} marks={marks} log={log} time={over === "time"} height={HEIGHT} group="curves" range={brush} label={label} setRange={setBrush} theme={theme} />
+      <Chart series={series} marks={marks} log={log} time={over === "time"} height={HEIGHT} group={over} range={range} label={label} setRange={setBrush} theme={theme} />
       {series.length > 1 && <SeriesLegend series={series} />}
       {marks.length > 0 && (
         <p class="chart-marks faint">
@@ -187,16 +202,30 @@ function SeriesLegend({ series }: { series: Series[] }) {
   );
 }
 
-function UsageChart({ title, points, format, brush, setBrush, theme }: { title: string; points: [number, number][]; format: (value: number) => string; brush: Range | null; setBrush: (range: Range | null) => void; theme: string }) {
-  const series = useMemo((): Series[] => [{ label: title, points }], [points, title]);
-  const facts = summary(points);
+interface UsageProperties {
+  title: string;
+  replicas: ReplicaUsage[];
+  format: (value: number) => string;
+  bytes?: boolean;
+  range: Range | null;
+  setBrush: (range: Range | null) => void;
+  theme: string;
+}
+
+function UsageChart({ title, replicas, format, bytes = false, range, setBrush, theme }: UsageProperties) {
+  const series = useMemo(() => usageSeries(replicas), [replicas]);
+  const facts = summary(replicas.flatMap((one) => one.points));
+  const named = series.filter((one) => !one.faint);
+  const peak = facts ? t("usage.peak", { value: format(facts.highest) }) : "";
   return (
     <figure class="chart-card">
       <figcaption class="chart-head">
         <strong>{title}</strong>
-        {facts && <span class="faint mono">{t("usage.peak", { value: format(facts.highest) })}</span>}
+        {facts && <span class="faint mono">{peak}</span>}
       </figcaption>
-      <Chart series={series} marks={[]} log={false} time height={140} group="curves" range={brush} label={facts ? `${title}: ${t("usage.peak", { value: format(facts.highest) })}` : title} format={format} setRange={setBrush} theme={theme} />
+      <Chart series={series} marks={[]} log={false} time height={140} group="time" range={range} label={facts ? `${title}: ${peak}` : title} format={format} bytes={bytes} setRange={setBrush} theme={theme} />
+      {series.length > 1 && <SeriesLegend series={named} />}
+      {series.length > named.length && <p class="chart-marks faint">{t("usage.others", { n: series.length - named.length })}</p>}
     </figure>
   );
 }

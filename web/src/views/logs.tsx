@@ -1,21 +1,26 @@
 /** Logs of the team, merged by time, of the span that is brushed. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import type { LogLine, LogPage } from "../api";
+import type { LogLine, LogLines, LogPage } from "../api";
 import { jobPath } from "../api";
 import { Icon } from "../components/icons";
 import { Choice, Empty, Failure, Field, Loading, Notice } from "../components/ui";
 import { VirtualList } from "../components/virtual_list";
 import { useMedia, useSetting } from "../hooks";
+import { HIDDEN_FOR } from "../live";
 import { get, sentence, withQuery } from "../http";
 import { t } from "../i18n";
-import { folded, pieces, plain, tone } from "../model/logs";
+import { appended, folded, pieces, plain, tone } from "../model/logs";
 import { type Range, clockText, moment } from "../model/time";
 
 const PAGE = 2000;
 const ROW = 20;
 const TONES = 6;
-const POLL = 2500;
+/** The most lines that a page which follows a job keeps. */
+const MOST_LINES = 50_000;
+/** Before a stream that ended is begun again, in milliseconds: the first time, and at most. */
+const FIRST_WAIT = 1000;
+const LONGEST_WAIT = 30_000;
 
 interface Properties {
   id: string;
@@ -36,9 +41,11 @@ interface Loaded {
   cursor: string | null;
   more: boolean;
   notRead: string[];
+  /** What continues after these lines; empty if nothing does. */
+  follow: string;
 }
 
-const NOTHING: Loaded = { lines: [], cursor: null, more: false, notRead: [] };
+const NOTHING: Loaded = { lines: [], cursor: null, more: false, notRead: [], follow: "" };
 
 function useDelayed<T>(value: T, wait: number): T {
   const [shown, setShown] = useState(value);
@@ -71,7 +78,7 @@ export function Logs({ id, uid, at, brush, live, replicas, query, set, now, rest
       try {
         const page = await get<LogPage>(path, { ...asked, cursor: before.cursor });
         if (turn.current !== mine) return;
-        const next = { lines: [...before.lines, ...page.lines], cursor: page.cursor ?? before.cursor, more: page.more ?? false, notRead: (page.notRead ?? []).map((one) => (typeof one === "string" ? one : `${one.replica ?? ""} ${one.message ?? ""}`.trim())) };
+        const next = { lines: [...before.lines, ...page.lines], cursor: page.cursor ?? before.cursor, more: page.more ?? false, notRead: (page.notRead ?? []).map((one) => (typeof one === "string" ? one : `${one.replica ?? ""} ${one.message ?? ""}`.trim())), follow: page.follow ?? "" };
         setLoaded(fold === "yes" ? { ...next, lines: folded(next.lines) } : next);
         setError(null);
       } catch (problem) {
@@ -92,16 +99,50 @@ export function Logs({ id, uid, at, brush, live, replicas, query, set, now, rest
     };
   }, [load]);
 
-  // While the job runs and its end is in view, new lines are asked for.
+  // While the job runs, the rest of its lines is read, and then followed.
   const following = live && brush === null && at === null;
+  const tries = useRef(0);
   useEffect(() => {
-    if (!following || !loaded || !loaded.cursor) return undefined;
-    const timer = window.setTimeout(
-      () => (document.hidden ? setLoaded({ ...loaded }) : void load(loaded, turn.current)),
-      loaded.more && atEnd ? 0 : POLL,
-    );
-    return () => window.clearTimeout(timer);
+    if (following && loaded?.more && atEnd) void load(loaded, turn.current);
   }, [following, loaded, atEnd, load]);
+  const follow = following ? (loaded?.follow ?? "") : "";
+  useEffect(() => {
+    if (!follow) return undefined;
+    const mine = turn.current;
+    let timer = 0;
+    const source = new EventSource(withQuery(`${path}/stream`, { follow, replica: asked.replica, search: asked.search }));
+    source.addEventListener("open", () => {
+      tries.current = 0;
+    });
+    source.addEventListener("lines", (event) => {
+      const next = JSON.parse((event as MessageEvent<string>).data) as LogLines;
+      setLoaded((old) => {
+        if (!old || turn.current !== mine) return old;
+        return { ...old, lines: appended(old.lines, next.lines, fold === "yes", MOST_LINES), notRead: [...new Set([...old.notRead, ...next.notRead])] };
+      });
+    });
+    // Cut: what has come meanwhile is read again, from the beginning, and then followed.
+    source.onerror = () => {
+      source.close();
+      const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** tries.current);
+      tries.current += 1;
+      timer = window.setTimeout(() => void load(NOTHING, turn.current), wait);
+    };
+    // Nobody looks: the server need not send.
+    let hidden = 0;
+    const visibility = (): void => {
+      window.clearTimeout(hidden);
+      if (document.hidden) hidden = window.setTimeout(() => source.close(), HIDDEN_FOR);
+      else if (source.readyState === EventSource.CLOSED && !timer) void load(NOTHING, turn.current);
+    };
+    document.addEventListener("visibilitychange", visibility);
+    return () => {
+      source.close();
+      window.clearTimeout(timer);
+      window.clearTimeout(hidden);
+      document.removeEventListener("visibilitychange", visibility);
+    };
+  }, [follow]);
 
   const nearEnd = useCallback(() => {
     if (loaded?.more) void load(loaded, turn.current);

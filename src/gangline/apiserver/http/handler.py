@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -46,6 +47,7 @@ from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_crea
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
 from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.resources import ApiResource
 from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.storage import check_name
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
@@ -68,6 +70,20 @@ NO_CACHE = "no-cache, private"
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
 Download = Callable[[], Awaitable[bytes]]
 """Makes a file that is served at a path of its own."""
+
+
+class AggregatedGroup(Protocol):
+    """An API group whose objects are made when they are read, as an APIService of Kubernetes serves one. Nothing is stored."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def resources(self) -> tuple[ApiResource, ...]: ...
+
+    async def respond(self, info: RequestInfo, verb: RequestVerb, query: Mapping[str, str]) -> JSON:
+        """The object or list that an authorized request asks for. Raises `StatusError`."""
+        ...
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -125,6 +141,7 @@ class ApiHandler:
         audit_log: AuditLog | None = None,
         hosts: AllowedHosts = ONLY_OWN_NAMES,
         downloads: Mapping[str, Download] | None = None,
+        aggregated: Iterable[AggregatedGroup] = (),
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource; those of `downloads` are paths."""
         self._audit_log, self._hosts = audit_log, hosts
@@ -134,6 +151,7 @@ class ApiHandler:
         self._nonresource, self._downloads = nonresource, dict(downloads or {})
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator, authorizer)
+        self._aggregated = {part.group: part for part in aggregated}
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
             RequestVerb.GET: self._get,
             RequestVerb.LIST: self._list,
@@ -214,6 +232,8 @@ class ApiHandler:
         check_access(self._authorizer, _attributes(http, user, info), record)
         if info is None or not info.plural:
             return await self._serve_nonresource(http)
+        if (aggregated := self._aggregated.get(info.group)) is not None:
+            return await self._serve_aggregated(http, aggregated, verb, info)
         is_review = info in self._reviews
         served_kind = None if is_review else self._catalog.find(info.group, info.version, info.plural)
         if served_kind is None and not is_review:
@@ -275,6 +295,21 @@ class ApiHandler:
         response = web.Response(body=encoded, status=201, content_type=representation.content_type)
         _add_warnings(response, warnings)
         return response
+
+    async def _serve_aggregated(
+        self, http: web.BaseRequest, group: AggregatedGroup, verb: RequestVerb | None, info: RequestInfo
+    ) -> web.StreamResponse:
+        resources = [item for item in group.resources if (item.version, item.plural) == (info.version, info.plural)]
+        if not resources or info.subresource or bool(info.namespace) > resources[0].namespaced:
+            raise apierrors.no_such_resource()
+        if verb is None or verb not in resources[0].verbs or http.method == "HEAD":
+            raise apierrors.method_not_allowed()
+        accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
+        representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
+        encoded = representation.encode_status(await group.respond(info, verb, http.query))
+        if (trail := http.get(AUDIT_TRAIL)) is not None:
+            trail.set_response_body(encoded)
+        return web.Response(body=encoded, content_type=representation.content_type)
 
     async def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if "//" in http.path or http.raw_path.startswith("//"):

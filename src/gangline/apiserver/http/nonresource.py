@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -49,16 +49,27 @@ NOT_FOUND_PAGE = NonResourceResponse(b"404 page not found\n", TEXT_TYPE, HTTPSta
 class NonResourceHandler:
     """Serves the paths that are no resources. Discovery and OpenAPI include the current CRDs."""
 
-    def __init__(self, address: str, key: SigningKey, health_checks: Mapping[str, HealthCheck] | None = None) -> None:
-        """`key` signs the tokens of service accounts. Parts without a check work whenever the server responds."""
+    def __init__(
+        self,
+        address: str,
+        key: SigningKey,
+        health_checks: Mapping[str, HealthCheck] | None = None,
+        aggregated: Iterable[ApiResource] = (),
+    ) -> None:
+        """`key` signs the tokens of service accounts. Parts without a check work whenever the server responds.
+
+        `aggregated` are resources that are served besides those of the store.
+        """
         self._address, self._key = address, key
         self._health_checks = dict(health_checks or {})
-        self._resources: tuple[ApiResource, ...] = tuple(all_resources(()))
+        self._aggregated = tuple(aggregated)
+        self._resources: tuple[ApiResource, ...] = (*all_resources(()), *self._aggregated)
         self._openapi = OpenApiDocuments()
 
     def set_crds(self, crds: Sequence[JSON]) -> None:
         """Replace the established CRDs."""
-        self._resources = tuple(all_resources([resource for crd in crds for resource in crd_resources(crd)]))
+        custom = all_resources([resource for crd in crds for resource in crd_resources(crd)])
+        self._resources = (*custom, *self._aggregated)
         self._openapi = OpenApiDocuments(crds)
 
     def response(self, path: str, query: Mapping[str, str], accept: str) -> NonResourceResponse:

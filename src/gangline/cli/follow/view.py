@@ -17,7 +17,7 @@ from gangline.cli.output.text import (
     number_text,
     plain_text,
 )
-from gangline.cli.resources.process_usage import ResourceUsage
+from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.summary.pending_reasons import NORMAL_WAIT_REASONS
 from gangline.timeline.model import ProgressPoint, TeamTimeline

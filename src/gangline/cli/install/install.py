@@ -8,6 +8,7 @@ from gangline import __version__
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError, InputError
+from gangline.base.invocation import own_command_line
 from gangline.cli.connect.server import ServerTarget
 from gangline.cli.exit_codes import ERROR, SUCCEEDED
 from gangline.cli.install.cluster_objects import ClusterObjects
@@ -205,6 +206,10 @@ async def install(
         screen.say(f"gangline {__version__} is installed {where}; nothing had to be changed")
     else:
         screen.say(f"gangline {__version__} is installed {where}")
+    if request.values.get("replicaCount") == 0:
+        remedy = own_command_line("upgrade", "--namespace", request.namespace, "--set", "replicaCount=2")
+        screen.say(f"the operator has no replicas, so jobs do not run; to start it: {remedy}")
+        return SUCCEEDED
     return await print_verdict(client, target, request) if request.wait else SUCCEEDED
 
 

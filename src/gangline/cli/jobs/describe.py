@@ -72,6 +72,7 @@ def describe_page(job: ServerJob, pods: Sequence[JSON], events: Sequence[JSON], 
         _replicas_section(job, pods, now, colour=colour),
         _conditions_section(job.body, now, colour=colour),
         _failure_section(job.body, now),
+        _recovery_section(job.body, now),
         _events_section(job, own_events, now, colour=colour),
     )
     return "\n".join(block for block in blocks if block)
@@ -243,6 +244,24 @@ def _conditions_section(body: JSON, now: datetime, *, colour: bool) -> str:
     return "Conditions:\n" + _indented(table)
 
 
+def _recovery_section(body: JSON, now: datetime) -> str:
+    """What the recovery policy did last, and what new pods get from it."""
+    record = (body.get("status") or {}).get("recovery")
+    if not record:
+        return ""
+    when = f", {human_age(record['time'], now)} ago" if record.get("time") else ""
+    text = f"Recovery:      {_plain(record.get('message') or record.get('action', ''))}{when}\n"
+    for node in record.get("excludedNodes") or ():
+        until = job_rows.parse_timestamp(node.get("until"))
+        if until is not None and until > now:
+            text += f"  node {node.get('name', '')} is left out for {human_duration(until - now)} ({node.get('cause', '')})\n"
+    return text + "".join(f"  {kind}: {memory} memory\n" for kind, memory in (record.get("memory") or {}).items())
+
+
+def _plain(text: object) -> str:
+    return " ".join(printable_text(str(text)).split())
+
+
 def _failure_section(body: JSON, now: datetime) -> str:
     failure = (body.get("status") or {}).get("firstFailure")
     if not failure:
@@ -251,6 +270,8 @@ def _failure_section(body: JSON, now: datetime) -> str:
     text = f"First failure: {job_rows.failure_text(failure)}{when}\n"
     if failure.get("exitCode") is not None:
         text += f"  exit code {failure['exitCode']}" + (f", pod {failure['pod']}" if failure.get("pod") else "") + "\n"
+    if failure.get("orderUnknown"):
+        text += "  others failed in the same second; which one was first is not known\n"
     if failure.get("message"):
         text += f"  {' '.join(str(failure['message']).split())}\n"
     return text + "".join(

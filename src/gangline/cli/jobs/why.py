@@ -35,9 +35,11 @@ REQUIRED_EVIDENCE = ("pods:", "events:", "log of", "CPU use")
 LABEL_WIDTH = 10
 """The columns of the label before each text."""
 MIN_WRAP_WIDTH = 40
+SAMPLE_GAP = timedelta(seconds=2)
+"""The time between two samples of stacks that are compared."""
 _KUBECTL_COMMAND = re.compile(r"\bkubectl (?=[a-z])")
 _GANGLINE_COMMAND = re.compile(
-    r"\bgangline (?:apply|delete|describe|events|exec|get|logs|restart|resume|scale|suspend|why) "
+    r"\bgangline (?:apply|delete|describe|events|exec|get|logs|restart|resume|scale|stacks|suspend|why) "
 )
 
 
@@ -76,7 +78,8 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
         except JobNotFound as error:
             _print_missing_job(str(error), error.events, target.object_namespace)
             return NOT_FOUND
-        report = with_server_flags(diagnose(await with_cpu_usage(client, target, case)), server, target)
+        case = await with_stacks(target, await with_cpu_usage(client, target, case))
+        report = with_server_flags(diagnose(case), server, target)
         click.echo(report_json(report) if form == "json" else report_text(report), nl=False)
         return NOTHING_WRONG if report.healthy else SUCCEEDED
 
@@ -129,30 +132,45 @@ async def with_cpu_usage(client: Client, target: ServerTarget, case: JobSnapshot
     except InputError as error:
         return msgspec.structs.replace(case, usage_error=str(error))
     cores = {uid: Quantity.of(f"{round(usage.cores * 1000)}m") for uid, usage in usages.items()}
-    pids = _process_ids(target)
     replicas = [
-        msgspec.structs.replace(
-            replica,
-            cpu=cores.get(replica.pod.metadata.uid, replica.cpu),
-            pid=pids.get(replica.pod.metadata.uid),
-        )
+        msgspec.structs.replace(replica, cpu=cores.get(replica.pod.metadata.uid, replica.cpu))
         for replica in case.replicas
     ]
     return msgspec.structs.replace(case, replicas=tuple(replicas))
 
 
-def _process_ids(target: ServerTarget) -> dict[str, int]:
-    """The first process of each pod on this machine, by the uid of the pod."""
-    from gangline.node.checkpoint import StateFolder
+async def with_stacks(target: ServerTarget, case: JobSnapshot) -> JobSnapshot:
+    """The case with the stacks of its ranks, if they are silent and run on this machine; else unchanged.
 
-    state = target.plane_folder / "pods" if target.plane_folder is not None else target.run_folder
-    pids: dict[str, int] = {}
-    for folder in StateFolder(state).pods() if state is not None else ():
-        for files in folder.all_runs():
-            record = files.start_record()
-            if record is not None and files.exit_record() is None:
-                pids.setdefault(folder.uid, record.pid)
-    return pids
+    If some use CPU, they are read twice: a rank that waits for the others may spin.
+    """
+    from gangline.cli.resources.usage import node_state
+    from gangline.why.diagnosis.rules.no_progress import IDLE_CPU, is_silent, running_replicas
+
+    state = node_state(target)
+    if state is None or not is_silent(case):
+        return case
+    from gangline.base.clock import SystemClock
+    from gangline.frameworks.ranks import rank_of
+    from gangline.local.stack_sampling import LocalStackSampler
+    from gangline.stacks.compare import unmoved
+    from gangline.stacks.report import with_ranks
+
+    running, sampler = running_replicas(case), LocalStackSampler(state)
+    pods = [one.pod for one in running]
+    stacks = await sampler.sample(pods)
+    standing: frozenset[str] = frozenset()
+    if any(one.cpu is None or one.cpu >= IDLE_CPU for one in running):
+        await SystemClock().sleep(SAMPLE_GAP)
+        stacks, before = await sampler.sample(pods), stacks
+        standing = unmoved(before, stacks)
+    job = case.job
+    each = job.ranks_per_replica
+    ranks = {
+        one.name: rank_of(job.kind, job.desired_replicas, one.name, processes=each) if each is not None else None
+        for one in running
+    }
+    return msgspec.structs.replace(case, stacks=with_ranks(stacks, ranks), unmoved=standing)
 
 
 def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTarget) -> Diagnosis:

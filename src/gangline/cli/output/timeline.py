@@ -54,6 +54,7 @@ MARK_GLYPHS: Mapping[str, Glyph] = {
     MarkKind.RESUMED: Glyph("▶", ">", "bold"),
     MarkKind.SCALED: Glyph("↕", "#", "bold"),
     MarkKind.CHECKPOINT: Glyph("◆", "c", "cyan"),
+    MarkKind.STALLED: Glyph("!", "!", "bold yellow"),
 }
 """The marks that are drawn. What operator and scheduler did is seen from the spans; the dashboard lists it."""
 _MARK_WORDS: Mapping[str, str] = {

@@ -7,15 +7,14 @@ from typing import Any
 
 from gangline.api.meta import JSON, Selector
 from gangline.api.quantity import Quantity
-from gangline.api.scheme import Resource
 from gangline.base.clock import SystemClock
 from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerTarget
-from gangline.cli.resources.process_usage import ResourceUsage, UsageSampler
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound, ServerError
+from gangline.kube.pod_metrics import POD_METRICS, pod_usage
+from gangline.node.usage import ResourceUsage, UsageSampler
 
-POD_METRICS: Resource[JSON] = Resource("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", dict[str, Any])
 SAMPLE_SECONDS = 0.5
 METRICS_MISSING = (
     "there are no measurements: the cluster has no metrics.k8s.io (install metrics-server), "
@@ -27,7 +26,7 @@ async def measure_pods(
     client: Client, target: ServerTarget, selector: Selector, pods: Sequence[JSON]
 ) -> dict[str, ResourceUsage]:
     """The usage of pods by uid. Raises `InputError` if the pods are not on this machine and there is no metrics API."""
-    state = _node_state(target)
+    state = node_state(target)
     if state is not None:
         return _measure_processes(state, pods)
     try:
@@ -38,18 +37,10 @@ async def measure_pods(
         (metrics["metadata"]["namespace"], metrics["metadata"]["name"]): metrics for metrics in page.items
     }
     pod_keys = ((pod["metadata"]["uid"], (pod["metadata"]["namespace"], pod["metadata"]["name"])) for pod in pods)
-    return {uid: _reported_usage(metrics_by_key[key]) for uid, key in pod_keys if key in metrics_by_key}
+    return {uid: ResourceUsage(*pod_usage(metrics_by_key[key])) for uid, key in pod_keys if key in metrics_by_key}
 
 
-def _reported_usage(metrics: JSON) -> ResourceUsage:
-    total = ResourceUsage()
-    for container in metrics.get("containers") or ():
-        usage = container.get("usage") or {}
-        total += ResourceUsage(quantity_value(usage.get("cpu", "0")), int(quantity_value(usage.get("memory", "0"))))
-    return total
-
-
-def _node_state(target: ServerTarget) -> Path | None:
+def node_state(target: ServerTarget) -> Path | None:
     """The folder in which the node of a local plane, or of a run in progress, keeps its state."""
     folder = target.plane_folder / "pods" if target.plane_folder is not None else target.run_folder
     return folder if folder is not None and (folder / "pods").is_dir() else None

@@ -38,7 +38,6 @@ from gangline.cli.manifests.processes import this_machine
 from gangline.cli.manifests.references import RunObjects
 from gangline.cli.manifests.server_errors import explained_error
 from gangline.cli.output.text import Span
-from gangline.cli.resources.process_usage import UsageSampler
 from gangline.cli.run.images import check_images, runs_images
 from gangline.cli.run.interpreters import mistake_explainer
 from gangline.cli.run.kept_files import ArtifactFolders, RunFolder, provide_artifacts, run_artifacts, state_artifacts
@@ -66,6 +65,7 @@ from gangline.node.node_status import node_body
 from gangline.node.options import node_settings
 from gangline.node.resources import machine_capacity
 from gangline.node.settings import NodeSettings
+from gangline.node.usage import UsageSampler
 from gangline.operator.assembly import embedded_plane
 from gangline.operator.settings import local_settings
 from gangline.why.diagnosis.case import DiagnosisTimeouts
@@ -105,6 +105,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
         request.dashboard,
         request.progress_endpoint,
         notifications,
+        request.hang_watch,
     )
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
@@ -169,6 +170,8 @@ class RunPlan(NamedTuple):
     progress_endpoint: bool = True
     # Who hears of the states of the jobs; None: nobody.
     notifications: "NotificationSettings | None" = None
+    # Whether the operator looks for jobs without progress.
+    hang_watch: bool = True
 
 
 async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
@@ -190,7 +193,11 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         settings = LocalSettings(folder=folder, logs=state, plane=temporary_plane(), node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
-            local_settings(gang=plan.gang, progress=plan.progress_endpoint),
+            local_settings(
+                gang=plan.gang,
+                progress=plan.progress_endpoint,
+                hung_after=plan.hung_after if plan.hang_watch else None,
+            ),
             kinds=tuple({job.kind.scheme for job in jobs}),
         )
 

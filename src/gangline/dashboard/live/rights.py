@@ -14,6 +14,7 @@ from gangline.dashboard.rows.job_row import ViewStruct
 from gangline.kube.client import Client
 from gangline.kube.discovery import is_served
 from gangline.kube.errors import ApiError, Forbidden, Unauthorized
+from gangline.kube.pod_metrics import POD_METRICS
 from gangline.summary.objects import NAMESPACES, json_resource
 
 REMEMBERED = timedelta(seconds=30)
@@ -175,7 +176,9 @@ class ViewerRights:
         where = where if access.resource.namespaced else "in the cluster"
         grants = " && ".join(grant_commands(denied)) if denied.user else ""
         remedy = f"; an administrator allows it: {grants}" if grants else ""
-        message = f"{denied.user or 'you'} may not {access.verb} {resource} {where}{remedy}"
+        # Two groups have pods.
+        what = access.resource.name if access.resource.name == POD_METRICS.name else resource
+        message = f"{denied.user or 'you'} may not {access.verb} {what} {where}{remedy}"
         return Refusal(resource=resource, namespace=access.namespace, message=message)
 
     async def _home_namespaces(self) -> tuple[str, ...]:

@@ -21,8 +21,10 @@ from gangline.dashboard.live.board import BoardFeed
 from gangline.dashboard.live.cluster import ClusterFeed
 from gangline.dashboard.live.feed import Feed, ViewFailed
 from gangline.dashboard.live.job import JobFeed
+from gangline.dashboard.live.log_follower import SavedPositions
 from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.rights import ViewerRights
+from gangline.dashboard.live.usage import UsageReader
 from gangline.dashboard.live.watches import WatchPool
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
@@ -102,6 +104,8 @@ class Viewer:
         self.client = Client(self._transport, options=WriteOptions(FIELD_MANAGER), clock=clock, timeout=REQUEST_TIMEOUT)
         self.rights = ViewerRights(self.client, clock, [connection.namespace])
         self.watches = WatchPool(self.client, clock, group)
+        self.log_positions, self.log_streams = SavedPositions(), 0
+        self.usage = UsageReader(self.client, self.rights, clock)
         self.past = Past(history, self.rights) if history is not None else None
         # The feeds that a new connection joins, and all that run: one that is over may still have connections.
         self._feeds: dict[tuple[str, ...], _RunningFeed] = {}

@@ -35,6 +35,15 @@ class LogPage(ViewStruct, frozen=True):
     more: bool
     # What could not be read, in words.
     not_read: list[str]
+    # With this id, `logs/stream` sends the lines that come after the page; empty if none will come, or there are more pages.
+    follow: str = ""
+
+
+class LogLines(ViewStruct, frozen=True):
+    """Lines that have just been written."""
+
+    lines: list[LogLineView]
+    not_read: list[str]
 
 
 class LogQuery(ViewStruct, frozen=True):
@@ -78,7 +87,7 @@ def log_page(lines: Iterable[AttemptLine], query: LogQuery, not_read: list[str])
     views: list[LogLineView] = []
     taken = 0
     for item in matching:
-        view = _view(item)
+        view = line_view(item)
         last = views[-1] if views else None
         if query.fold and last is not None and _is_repeat(last, view):
             views[-1] = LogLineView(
@@ -96,7 +105,8 @@ def _is_repeat(view: LogLineView, other: LogLineView) -> bool:
     return (view.replica, view.attempt, view.text) == (other.replica, other.attempt, other.text)
 
 
-def _view(item: AttemptLine) -> LogLineView:
+def line_view(item: AttemptLine) -> LogLineView:
+    """A line as a page shows it."""
     text = printable_text(item.line.text)
     return LogLineView(
         at=item.line.timestamp,

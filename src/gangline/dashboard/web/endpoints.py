@@ -18,7 +18,7 @@ from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.dashboard.web import actions, jobs, logs
 from gangline.dashboard.web.curves import read_curves
 from gangline.dashboard.web.guard import Refused, json_response
-from gangline.dashboard.web.streams import send_stream
+from gangline.dashboard.web.streams import send_log_lines, send_stream
 from gangline.kube.errors import NotFound
 from gangline.summary.objects import JOB_KINDS
 from gangline.why.diagnosis.report import Diagnosis
@@ -188,6 +188,22 @@ class ViewerEndpoints:
         uid = request.query.get("uid", "")
         return json_response(await logs.read_page(viewer, viewer.past, kind, key, logs.log_query(request), uid))
 
+    async def log_stream(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
+        """The lines that come after a page of logs, as they are written."""
+        kind, key = jobs.job_address(request)
+        limits = self._settings.limits
+        if self._stream_count >= limits.streams or viewer.log_streams >= limits.log_streams_per_viewer:
+            raise Refused(503, "too many pages follow logs; close some")
+        self._stream_count += 1
+        viewer.log_streams += 1
+        try:
+            follow = request.query.get("follow", "")
+            follower = await logs.log_follower(viewer, kind, key, logs.log_query(request), follow)
+            return await send_log_lines(request, follower, viewer.clock, limits)
+        finally:
+            viewer.log_streams -= 1
+            self._stream_count -= 1
+
     async def download(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
         """The logs of a job, as a file: all, or those of replicas or of a span of time."""
         kind, key = jobs.job_address(request)
@@ -207,8 +223,8 @@ class ViewerEndpoints:
         return response
 
     async def curves(self, request: web.Request, viewer: Viewer) -> web.Response:
-        """Reported numbers over steps or time."""
-        return json_response(await read_curves(request, viewer, viewer.past, *jobs.job_address(request)))
+        """Reported numbers over steps or time, and the CPU and memory that were used."""
+        return json_response(await read_curves(request, viewer, *jobs.job_address(request), _moment(request)))
 
     async def act(self, request: web.Request, viewer: Viewer) -> web.Response:
         """Suspend, resume, restart, scale or delete a job."""
@@ -218,7 +234,12 @@ class ViewerEndpoints:
     # The cluster
 
     async def cluster(self, request: web.Request, viewer: Viewer) -> web.Response:
-        """Nodes, and what is on them."""
+        """Nodes, and what is on them; with `at`, as they were then."""
+        moment = _moment(request)
+        if moment is not None:
+            if viewer.past is None:
+                raise Refused(404, "there is no history here")
+            return json_response(await viewer.past.cluster_at(moment))
         async with viewer.cluster() as feed:
             await feed.wait_until_ready()
             feed.publish_now()
@@ -244,9 +265,10 @@ class ViewerEndpoints:
     async def sweeps(self, request: web.Request, viewer: Viewer) -> web.Response:
         """All sweeps, or the one in the path, with their trials."""
         name, namespace = request.match_info.get("name", ""), jobs.query_namespace(request)
+        recorded = await viewer.past.trials(namespace) if viewer.past is not None else ()
         async with viewer.board(namespace) as feed:
             await feed.wait_until_ready()
-            sweeps = [sweep for sweep in feed.sweeps() if name in ("", sweep.name)]
+            sweeps = [sweep for sweep in feed.sweeps(recorded) if name in ("", sweep.name)]
         if name and not sweeps:
             raise Refused(404, f"{name[:80]}: there is no such sweep")
         return json_response(sweeps[0] if name else {"sweeps": sweeps})

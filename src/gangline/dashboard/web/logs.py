@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime
 
+import msgspec
 from aiohttp import web
 
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
 from gangline.base.tasks import for_each
+from gangline.dashboard.live.log_follower import ContainerRun, LogFollower, LogPositions, readable_runs
 from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.log_page import EVERYTHING, AttemptLine, LogPage, LogQuery, log_page, merged_attempts
@@ -61,13 +63,27 @@ async def read_page(
     viewer: Viewer, past: Past | None, kind: Resource[JSON], key: Key, query: LogQuery, uid: str = ""
 ) -> LogPage:
     """A page of the merged logs of a job's pods; of a job that is gone, the recorded ends of its logs."""
+    positions = LogPositions()
     try:
-        lines, not_read = await read_lines(viewer, kind, key, query, uid)
+        lines, not_read = await read_lines(viewer, kind, key, query, uid, positions)
     except NotFound:
         if past is None:
             raise
         lines, not_read = await recorded_lines(past, kind, key, uid)
-    return log_page(lines, query, not_read)
+        return log_page(lines, query, not_read)
+    page = log_page(lines, query, not_read)
+    if page.more or query.end:
+        return page
+    return msgspec.structs.replace(page, follow=viewer.log_positions.save(positions))
+
+
+async def log_follower(viewer: Viewer, kind: Resource[JSON], key: Key, query: LogQuery, identity: str) -> LogFollower:
+    """Follows the logs of a job from the end of a page on. Raises `Refused` for a page that is forgotten."""
+    positions = viewer.log_positions.take(identity)
+    if positions is None:
+        raise Refused(410, "the page of logs is too old to be continued; load it again")
+    job = ServerJob(kind, await viewer.client.get(kind, key))
+    return LogFollower(viewer.client, viewer.watches, viewer.clock, job, query, positions)
 
 
 async def recorded_lines(
@@ -86,9 +102,17 @@ async def recorded_lines(
 
 
 async def read_lines(
-    viewer: Viewer, kind: Resource[JSON], key: Key, query: LogQuery = EVERYTHING, uid: str = ""
+    viewer: Viewer,
+    kind: Resource[JSON],
+    key: Key,
+    query: LogQuery = EVERYTHING,
+    uid: str = "",
+    positions: LogPositions | None = None,
 ) -> tuple[list[AttemptLine], list[str]]:
-    """The lines of all replicas that a query may match, merged by time, and what could not be read. Raises `NotFound`."""
+    """The lines of all replicas that a query may match, merged by time, and what could not be read. Raises `NotFound`.
+
+    Up to where each log was read is noted in `positions`.
+    """
     job = ServerJob(kind, await viewer.client.get(kind, key))
     if uid and job.body["metadata"].get("uid") != uid:
         raise NotFound(Status(code=404, message=f"{job.display_name}: there is another job of that name now"))
@@ -101,32 +125,26 @@ async def read_lines(
         replica = replica_name(job, pod)
         if not query.has_replica(replica):
             return
-        for attempt, previous in _attempts(pod):
-            lines, problem = await _read_log(viewer, pod, replica, (attempt, previous), budget, query)
+        for run in readable_runs(pod):
+            lines, problem = await _read_log(viewer, run, replica, budget, query)
             sources.append(lines)
             if problem:
                 not_read.append(problem)
+            if positions is not None:
+                positions.set(run.id, None if problem else max((item.line.timestamp for item in lines), default=""))
 
     await for_each(pods, read, at_once=AT_ONCE)
     return list(merged_attempts(sources)), sorted(not_read)
 
 
-def _attempts(pod: JSON) -> list[tuple[int, bool]]:
-    """The runs of a pod's container whose logs are kept: the one before, and the last; with their numbers."""
-    name = container_name(pod)
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    restarts = next((item.get("restartCount") or 0 for item in statuses if item.get("name") == name), 0)
-    return [*([(restarts - 1, True)] if restarts else []), (restarts, False)]
-
-
 async def _read_log(
-    viewer: Viewer, pod: JSON, replica: str, run: tuple[int, bool], most: int, query: LogQuery
+    viewer: Viewer, run: ContainerRun, replica: str, most: int, query: LogQuery
 ) -> tuple[list[AttemptLine], str]:
-    metadata, (attempt, previous) = pod["metadata"], run
+    metadata = run.pod["metadata"]
     stream = PodSubresources(viewer.client).logs(
         Key(metadata["namespace"], metadata["name"]),
-        container=container_name(pod),
-        previous=previous,
+        container=container_name(run.pod),
+        previous=run.previous,
         timestamps=True,
         tail=query.tail,
         since=_since(query),
@@ -138,7 +156,7 @@ async def _read_log(
         async with aclosing(stream):
             async for raw in stream:
                 size += len(raw) + 1
-                lines.append(AttemptLine(parse_line(replica, raw), attempt))
+                lines.append(AttemptLine(parse_line(replica, raw), run.id.attempt))
     except (BadRequest, NotFound):
         return lines, ""  # It has not started, or its log is gone.
     except KubeError as error:
@@ -170,11 +188,12 @@ async def download(
         return
     for pod in await list_replicas(viewer.client, job):
         replica, metadata = replica_name(job, pod), pod["metadata"]
-        for attempt, previous in _attempts(pod) if query.has_replica(replica) else ():
+        for run in readable_runs(pod) if query.has_replica(replica) else ():
+            attempt = run.id.attempt
             stream = PodSubresources(viewer.client).logs(
                 Key(metadata["namespace"], metadata["name"]),
                 container=container_name(pod),
-                previous=previous,
+                previous=run.previous,
                 timestamps=True,
                 since=_since(query),
             )

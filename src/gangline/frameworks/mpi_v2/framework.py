@@ -49,6 +49,7 @@ _RESTART_POLICIES = (RestartPolicy.NEVER, RestartPolicy.ON_FAILURE)
 
 class _MpiV2(TeamFramework[MPIJobV2]):
     facts = MPIJOB_V2
+    collective = True
     all_or_nothing = True
 
     def default(self, job: MPIJobV2) -> MPIJobV2:

@@ -11,7 +11,12 @@ from gangline.api.meta import Condition
 # Setting one of these to True removes the other.
 _SUPERSEDES = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
 _TERMINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
-_FALSE_AFTER_END = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.BLOCKED)
+_FALSE_AFTER_END = (
+    ConditionType.RUNNING,
+    ConditionType.RESTARTING,
+    ConditionType.BLOCKED,
+    ConditionType.STALLED,
+)
 
 
 def current_condition(status: JobStatus) -> str:
@@ -57,7 +62,7 @@ def time_left(since: datetime, seconds: float, now: datetime) -> timedelta:
 def _with_condition(
     conditions: tuple[Condition, ...], kind: ConditionType, reason: str, message: str, stamp: datetime, value: str
 ) -> tuple[Condition, ...]:
-    """Running and Restarting replace each other. A terminal condition turns both, and Blocked, to False."""
+    """Running and Restarting replace each other. A terminal condition turns both, Blocked and Stalled to False."""
     before = next((condition for condition in conditions if condition.type == kind), None)
     if before is not None and before.status == value and before.reason == reason:
         return conditions

@@ -13,6 +13,7 @@ from gangline.jobs.framework import Companion, Framework, J
 from gangline.jobs.gangs.podgroup import NO_GANG_EDITS
 from gangline.jobs.plan.actions import PODS, SERVICES, Adopt, Create, Delete, JobAction, JobEvent, Patch
 from gangline.jobs.plan.observed import ObservedJob, ResourceName, is_owned_by
+from gangline.jobs.plan.recovery.forgiveness import outdated_pods
 from gangline.jobs.plan.render import companion_body, job_service_body, pod_body, service_body
 from gangline.jobs.plan.restarts import restart_scope
 from gangline.jobs.plan.rounds import confirmations, early_confirmations, unended_pods
@@ -43,6 +44,7 @@ def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: Res
     preparation = (
         *adoptions,
         *surplus_deletions(observed),
+        *deletions(observed, PODS, outdated_pods(observed)),
         *_label_patches(observed),
         *companion_actions(observed),
         *_service_actions(framework, observed, ledger, adopted),
@@ -84,9 +86,10 @@ def _remaining_backoff(observed: ObservedJob[J], ledger: RestartLedger) -> timed
 
 
 def _pod_create(framework: Framework[J], observed: ObservedJob[J], member: Member, ledger: RestartLedger) -> Create:
-    job, spec = observed.job, framework.replicas(observed.job)[member.type]
+    job, spec = observed.job, observed.gang_spec.replicas[member.type]
     edits = framework.wiring(job, member, observed.addresses)
-    together = restart_scope(job, framework.run_policy(job)) is RestartScope.JOB
+    # Where a policy decides about failures, kubelets restart nothing.
+    decided = restart_scope(job, framework.run_policy(job)) is RestartScope.JOB or observed.recovery is not None
     scheduler = observed.scheduler_choice.gang_scheduler
     gang_edits = NO_GANG_EDITS
     if scheduler is not None:
@@ -100,8 +103,9 @@ def _pod_create(framework: Framework[J], observed: ObservedJob[J], member: Membe
         framework.facts,
         observed.site,
         number=ledger.round,
-        restarts_together=together and spec.restart_policy != RestartPolicy.NEVER,
+        restarts_together=decided and spec.restart_policy != RestartPolicy.NEVER,
         gang_edits=gang_edits,
+        avoidance=observed.avoidance,
     )
     return Create(PODS, body)
 
@@ -109,7 +113,7 @@ def _pod_create(framework: Framework[J], observed: ObservedJob[J], member: Membe
 def _template_warnings(
     framework: Framework[J], observed: ObservedJob[J], missing: list[Member]
 ) -> tuple[JobEvent, ...]:
-    """Warnings about templates of new pods: their restart policy is ignored, their scheduler knows no gangs."""
+    """Warnings about new pods: they avoid nodes, their restart policy is ignored, their scheduler knows no gangs."""
     replicas = framework.replicas(observed.job)
     templates = {member.type: replicas[member.type].template for member in missing}
     overwritten = [
@@ -117,7 +121,12 @@ def _template_warnings(
         for kind, template in templates.items()
         if (template.get("spec") or {}).get("restartPolicy")
     ]
+    avoided = [
+        f"New pods {'do' if name in observed.avoidance.excluded else 'should'} not start on node {name}: {reason}"
+        for name, reason in observed.avoidance.reasons.items()
+    ]
     return (
+        *(JobEvent("NodeAvoided", message, warning=True) for message in avoided),
         *(JobEvent("SetPodTemplateRestartPolicy", message, warning=True) for message in overwritten),
         *_scheduler_warnings(observed, templates),
     )

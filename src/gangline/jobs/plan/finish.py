@@ -7,6 +7,7 @@ import msgspec
 
 from gangline.api.core import Pod, PodPhase, Service
 from gangline.api.kubeflow.training import CleanPodPolicy, ConditionType, JobPhase, JobStatus
+from gangline.goodput.accrual import closed_ledger
 from gangline.jobs.framework import Framework, J, ResetsReplicaCounts, RunningBeforeEnd
 from gangline.jobs.plan.actions import PODS, SERVICES, Delete, DeleteJob, JobAction, JobEvent, JobPlan, Rejection
 from gangline.jobs.plan.assessment import JobFailing, JobSucceeding
@@ -20,6 +21,7 @@ from gangline.jobs.plan.conditions import (
 from gangline.jobs.plan.creation import deletions, retained_companion_patches, surplus_deletions
 from gangline.jobs.plan.observed import ObservedJob, is_owned_by
 from gangline.jobs.plan.pod_warnings import exit_events
+from gangline.jobs.plan.recovery.decision import with_recovery
 from gangline.jobs.plan.restarts import RestartTally, failed_pods
 from gangline.jobs.plan.rounds import after_suspension
 from gangline.jobs.plan.status import (
@@ -57,6 +59,8 @@ def finish_plan(
         ledger = msgspec.structs.replace(status.ledger, clear=assessment.deletes_all_pods)
         cause = assessment.cause or status.first_failure
         status = msgspec.structs.replace(status, ledger=ledger, first_failure=cause)
+        if assessment.recovery is not None:
+            status, _ = with_recovery(status, ledger, assessment.recovery, 0, now)
         counters = idle_counters(counters) if assessment.deletes_all_pods else counters
     status = msgspec.structs.replace(status, replica_statuses=counters, completion_time=timestamp(now))
     if isinstance(framework, RunningBeforeEnd) and (isinstance(assessment, JobSucceeding) or assessment.by_framework):
@@ -179,6 +183,7 @@ def rejected_status(
         completion_time=timestamp(observed.now),
         replica_statuses=idle_counters(status.replica_statuses),
         ledger=msgspec.structs.replace(status.ledger, clear=True),
+        goodput=closed_ledger(status.goodput),
     )
     status = status_with_condition(status, ConditionType.FAILED, f"{job.KIND}Failed", message, observed.now)
     return status_with_phase(status, JobPhase.CLEAN_UP, observed.gang)

@@ -1,13 +1,13 @@
 """Everything that a plan may depend on, at one moment."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Generic
 
 import msgspec
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.training import SchedulingPolicy
+from gangline.api.kubeflow.training import SchedulingPolicy, TrainingJob
 from gangline.api.meta import JSON
 from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import problems
@@ -24,7 +24,13 @@ from gangline.jobs.framework import (
 from gangline.jobs.gangs.podgroup import GangSpec, ReportsGangState, pod_group_resource
 from gangline.jobs.plan.actions import PODS
 from gangline.jobs.plan.addressing import member_addresses
+from gangline.jobs.plan.failures.records import LogTails
+from gangline.jobs.plan.recovery.affinity import NO_AVOIDANCE, NodeAvoidance
+from gangline.jobs.plan.recovery.decision import FailureCause, excluded_nodes
+from gangline.jobs.plan.recovery.memory import with_raised_memory
+from gangline.jobs.plan.recovery.policy import RecoveryPolicy, parse_recovery
 from gangline.jobs.plan.render import port_number
+from gangline.jobs.plan.stall import HangVerdict, Stall
 from gangline.jobs.pods.replicas import Gang
 from gangline.jobs.site import SchedulerChoice, Site, choose_scheduler
 
@@ -45,7 +51,9 @@ class JobChildren(msgspec.Struct, frozen=True):
     pending_creates: frozenset[ResourceName] = frozenset()
     pending_deletes: frozenset[str] = frozenset()
     # The last log lines of failed pods by uid, where they could be read.
-    log_tails: Mapping[str, tuple[str, ...]] = {}
+    log_tails: LogTails = {}
+    # The cause of the first of these failures, where the job has a recovery policy and somebody has diagnosed it.
+    cause: FailureCause | None = None
     # The Job of Kubernetes that is the job's launcher, if it has one, and the pods of that Job.
     launcher: JSON | None = None
     launched: tuple[Pod, ...] = ()
@@ -70,6 +78,13 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
     # The PodGroup that exists, and the state of the gang if its scheduler reports one.
     pod_group: JSON | None
     gang_state: PodGroupState | None
+    # What follows from which failure; None: restartPolicy decides.
+    recovery: RecoveryPolicy | None = None
+    # The nodes that new pods keep away from.
+    avoidance: NodeAvoidance = NO_AVOIDANCE
+    # What the hang watcher says: that the job is stalled, or why it is not any more; neither: it has no opinion.
+    stall: Stall | None = None
+    stall_end: str = ""
 
     @classmethod
     def of(
@@ -80,10 +95,18 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
         children: JobChildren = JobChildren(),  # noqa: B008 - frozen
         site: Site = Site(),  # noqa: B008 - frozen
         find: ObjectLookup = lambda resource, name: None,
+        bad_nodes: NodeAvoidance = NO_AVOIDANCE,
+        verdict: HangVerdict = HangVerdict(),  # noqa: B008 - frozen
     ) -> "ObservedJob[J]":
-        """Apply the defaults, assign pods to replicas, and look up the companions of the job."""
+        """Apply the defaults, assign pods to replicas, and look up the companions of the job.
+
+        `bad_nodes` are avoided by all jobs with a recovery policy.
+        """
         job = framework.default(job)
         replicas, job_kind = framework.replicas(job), framework.facts
+        recovery, _ = parse_recovery(framework.run_policy(job).recovery)
+        if recovery is not None:
+            replicas = with_raised_memory(replicas, job.status.recovery, job_kind)
         invalid = problems(framework, job)
         gang = Gang.of(job.metadata.name, replicas, children.pods, job.status.ledger.round)
         policy = framework.run_policy(job).scheduling_policy
@@ -112,6 +135,10 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
             gang_spec=spec,
             pod_group=pod_group,
             gang_state=_pod_group_state(scheduler, pod_group, job.metadata.uid),
+            recovery=recovery,
+            avoidance=_avoidance(job, bad_nodes, now, site) if recovery is not None else NO_AVOIDANCE,
+            stall=verdict.stall,
+            stall_end=verdict.end,
         )
 
     @property
@@ -137,6 +164,18 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
 def is_owned_by(body: JSON, uid: str) -> bool:
     """Whether one of the owners of an object has that uid."""
     return any(owner.get("uid") == uid for owner in body["metadata"].get("ownerReferences") or [])
+
+
+def _avoidance(job: TrainingJob, bad_nodes: NodeAvoidance, now: datetime, site: Site) -> NodeAvoidance:
+    """The nodes that new pods of a job keep away from: those on which it failed, and bad nodes."""
+    if site.shared_host:
+        return NO_AVOIDANCE
+    own = [node.name for node in excluded_nodes(job.status.recovery, now)]
+    excluded = tuple(dict.fromkeys([*own, *bad_nodes.excluded]))
+    disliked = tuple(name for name in bad_nodes.disliked if name not in excluded)
+    return NodeAvoidance(
+        excluded, disliked, {name: reason for name, reason in bad_nodes.reasons.items() if name not in own}
+    )
 
 
 def _gang_policy(framework: Framework[J], job: J, policy: SchedulingPolicy) -> SchedulingPolicy:

@@ -22,12 +22,17 @@ from gangline.jobs.plan.assessment import (
 )
 from gangline.jobs.plan.conditions import status_with_condition, status_without_blocked, time_left, timestamp
 from gangline.jobs.plan.creation import child_actions, deletions
+from gangline.jobs.plan.failures.ranks import replica_ranks
+from gangline.jobs.plan.failures.records import may_be_revised, revised_failure, supersedes
 from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
+from gangline.jobs.plan.recovery.decision import with_recovery
+from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
+from gangline.jobs.plan.stall import HangVerdict, plan_with_stall
 from gangline.jobs.plan.status import active_status, finished_status, status_with_phase
 from gangline.jobs.pods.replicas import all_pods
 from gangline.jobs.site import missing_scheduler_message
@@ -35,6 +40,11 @@ from gangline.jobs.site import missing_scheduler_message
 
 def reconcile_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
     """The plan for a job. The same input gives the same plan."""
+    plan, verdict = _job_plan(framework, observed), HangVerdict(observed.stall, observed.stall_end)
+    return plan_with_stall(observed.job, plan, verdict, observed.now)
+
+
+def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
     if isinstance(framework, PlansByLauncherJob):
         plan: JobPlan = framework.plan(observed)
         return plan
@@ -44,7 +54,7 @@ def reconcile_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan
         case ManagedElsewhere():
             return JobPlan(observed.job.status)
         case AlreadyFinished():
-            return cleanup_plan(framework, observed, finished_status(observed.job))
+            return cleanup_plan(framework, observed, _revised_status(framework, observed))
         case JobSucceeding() | JobFailing():
             return finish_plan(framework, observed, restarts, assessment)
         case JobSuspended():
@@ -53,6 +63,16 @@ def reconcile_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan
             return _active_plan(framework, observed, restarts, assessment)
         case _:
             assert_never(assessment)
+
+
+def _revised_status(framework: Framework[J], observed: ObservedJob[J]) -> JobStatus:
+    """The status of a finished job, with the replica that failed first as far as that is known by now."""
+    status = finished_status(observed.job)
+    if status.first_failure is None or not may_be_revised(status, observed.now):
+        return status
+    logs, ranks = observed.children.log_tails, replica_ranks(framework, observed)
+    first = revised_failure(status.first_failure, observed.gang, framework.facts.container, logs, ranks)
+    return msgspec.structs.replace(status, first_failure=first)
 
 
 def _active_plan(
@@ -93,7 +113,14 @@ def _active_plan(
         phase = JobPhase.NONE
     status = status_with_phase(_with_completeness(framework, observed, status), phase, observed.gang)
     deadline_in = _deadline_in(framework, observed, status)
-    delays = (assessment.verdict_delay, children.requeue_after, overdue_in, timeout_in, deadline_in)
+    delays = (
+        assessment.verdict_delay,
+        children.requeue_after,
+        overdue_in,
+        timeout_in,
+        deadline_in,
+        forgiveness_in(observed),
+    )
     events = (*events, *children.events, *overdue_events, *timeout_events, *_reported_warnings(observed))
     return JobPlan(status, children.stages, events, _soonest(delays))
 
@@ -114,12 +141,17 @@ def _restart_plan(
     scope = RestartScope.JOB if assessment.restarts_all else RestartScope.REPLICA
     if assessment.restarts_all or uncounted:
         # In a series of failures the first one is reported.
-        keeps_cause = ledger.replaced or assessment.stranded_state is not None
+        keeps_cause = (
+            ledger.replaced and not supersedes(assessment.cause, status.first_failure)
+        ) or assessment.stranded_state is not None
         cause = status.first_failure if keeps_cause else assessment.cause
         if cause != status.first_failure:
             ledger = msgspec.structs.replace(ledger, failed_round=ledger.round)
         ledger = with_backoff(ledger, scope, observed.now)
         status = msgspec.structs.replace(status, first_failure=cause)
+        if assessment.recovery is not None:
+            restarted = 1 if assessment.restarts_all else len(uncounted)
+            status, ledger = with_recovery(status, ledger, assessment.recovery, restarted, observed.now)
         events = (
             *events,
             JobEvent(f"{job.KIND}Restarting", message, warning=True),
@@ -152,6 +184,8 @@ def _restart_plan(
 
 def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessment: JobActive) -> str:
     job, kind = observed.job, assessment.replica_type
+    if assessment.recovery is not None:
+        return f"job {job.metadata.name} {assessment.recovery.message}"
     if assessment.stranded_state is not None:
         reason = f"its gang has no room for all of its members: {assessment.stranded_state.message}"
         return f"job {job.metadata.name} is restarting because {reason}"
@@ -211,8 +245,9 @@ def _with_completeness(framework: Framework[J], observed: ObservedJob[J], status
         return status
     gang = observed.gang
     changed = observed.job.metadata.generation != observed.job.status.observed_generation
+    outdated = bool(outdated_pods(observed))
     full = all(member in gang.pods and not any_terminating((gang.pods[member],)) for member in gang.seats)
-    complete = full or (status.ledger.complete and not changed)
+    complete = not outdated and (full or (status.ledger.complete and not changed))
     if complete == status.ledger.complete:
         return status
     return msgspec.structs.replace(status, ledger=msgspec.structs.replace(status.ledger, complete=complete))

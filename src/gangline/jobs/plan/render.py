@@ -10,6 +10,12 @@ from gangline.api.kubeflow.training import JOB_ROLE, ROUND_ANNOTATION, JobKind, 
 from gangline.api.meta import JSON
 from gangline.jobs.framework import Addresses, EnvTarget, PodEdits
 from gangline.jobs.gangs.podgroup import NO_GANG_EDITS, GangPodEdits
+from gangline.jobs.plan.recovery.affinity import (
+    EXCLUDED_NODES_ANNOTATION,
+    NO_AVOIDANCE,
+    NodeAvoidance,
+    keep_away,
+)
 from gangline.jobs.pods.labels import job_labels, legacy_labels, member_labels, owner_reference
 from gangline.jobs.pods.progress_reporting import add_progress_reporting
 from gangline.jobs.pods.replicas import Member, member_name
@@ -77,6 +83,7 @@ def pod_body(
     number: int = 0,
     restarts_together: bool = False,
     gang_edits: GangPodEdits = NO_GANG_EDITS,
+    avoidance: NodeAvoidance = NO_AVOIDANCE,
 ) -> JSON:
     """The pod of one replica: the user's template with the additions of engine, framework and gang scheduler.
 
@@ -100,6 +107,9 @@ def pod_body(
         body["hostname"], body["subdomain"] = name, job.metadata.name
     annotations = {**gang_edits.default_annotations, **annotations, **gang_edits.annotations}
     apply_gang_edits(body, gang_edits)
+    keep_away(body, avoidance)
+    if avoidance.excluded:
+        annotations[EXCLUDED_NODES_ANNOTATION] = ",".join(avoidance.excluded)
     pod_metadata: JSON = {
         "name": name,
         "namespace": job.metadata.namespace,

@@ -50,6 +50,8 @@ _SHARED_KEYWORDS: FieldKeywords = {
     (RunPolicy, "suspend"): {"default": False},
     (RunPolicy, "managedBy"): {"enum": [OUR_MANAGER, MULTIKUEUE_MANAGER]},
     (RunPolicy, "restartScope"): {"enum": [str(scope) for scope in RestartScope]},
+    # One word or rules: a definition cannot describe both. The operator checks it (`jobs.plan.recovery.policy`).
+    (RunPolicy, "recovery"): {"x-kubernetes-preserve-unknown-fields": True},
     (SchedulingPolicy, "minAvailable"): _AT_LEAST_0,
     (SchedulingPolicy, "scheduleTimeoutSeconds"): _AT_LEAST_0,
     (TFJobSpec, "successPolicy"): {"enum": ["", "AllWorkers"]},

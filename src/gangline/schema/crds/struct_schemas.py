@@ -67,7 +67,7 @@ class StructSchemaWriter:
                 return self._type_schema(inner)
             case inspect.StructType():
                 return self._struct_schema(type_info)
-            case inspect.DictType(value_type=inspect.AnyType()):
+            case inspect.AnyType() | inspect.DictType(value_type=inspect.AnyType()):
                 return {}
             case inspect.DictType(value_type=value):
                 return {"type": "object", "additionalProperties": self._type_schema(value)}

@@ -171,7 +171,8 @@ class Invariants:
         )
         assert after.ledger.round <= world.incidents, "the team restarted for nothing"
         limit = world.framework.run_policy(world.job).backoff_limit
-        assert limit is None or by_operator <= limit, f"{by_operator} restarts, of {limit} allowed"
+        counted = by_operator - (after.recovery.uncounted if after.recovery is not None else 0)
+        assert limit is None or counted <= limit, f"{counted} restarts, of {limit} allowed"
 
     def _judge_lifecycle(self, world: World, before: JobStatus, after: JobStatus) -> None:
         """Check phase and state against the tables of docs/jobs.md."""
@@ -318,15 +319,14 @@ def _check_in_place(world: World, status: JobStatus, pods: list[JSON], members: 
 def check_restart_count(world: World) -> None:
     """Check that every restart is counted once, when the operator has seen everything.
 
-    Only for an active job that restarts replicas one by one, and whose name no other job had. Not while it is blocked:
-    then only an alarm lets the operator see what its caches do not contain.
+    Only for an active job that restarts replicas one by one, without a recovery policy, and whose name no other job had.
+    Not while it is blocked: then only an alarm lets the operator see what its caches do not contain.
     """
     if world.body is None or world.job.status.finished or world.job.status.holds(ConditionType.BLOCKED):
         return
     job = world.job
-    if restart_scope(job, world.framework.run_policy(job)) is RestartScope.JOB or not is_managed_here(
-        world.framework.run_policy(job)
-    ):
+    policy = world.framework.run_policy(job)
+    if restart_scope(job, policy) is RestartScope.JOB or not is_managed_here(policy) or policy.recovery is not None:
         return
     restarted_types = {
         kind.lower()

@@ -11,9 +11,15 @@ class Kubelet:
         self._world, self._server = world, world.server
 
     def start(self, pod: JSON) -> None:
-        """Start a pending pod."""
-        if pod["status"]["phase"] == "Pending":
-            self._write_status(pod, "Running", {"running": {}})
+        """Start a pending pod, on one of the world's nodes if it has any. A pod that no node takes stays as it is."""
+        if pod["status"]["phase"] != "Pending":
+            return
+        if self._world.nodes:
+            node = next((name for name in self._world.nodes if _takes(name, pod)), None)
+            if node is None:
+                return
+            self._server.patch("pods", pod["metadata"]["name"], {"spec": {"nodeName": node}})
+        self._write_status(pod, "Running", {"running": {}})
 
     def succeed(self, pod: JSON) -> None:
         """End the training container of a running pod with exit code 0. With policy Always it is restarted."""
@@ -77,3 +83,14 @@ class Kubelet:
         container = {"name": self._world.framework.facts.container, "restartCount": count, "state": state}
         status = {"phase": phase, "containerStatuses": [container]}
         self._server.patch("pods", pod["metadata"]["name"], {"status": status})
+
+
+def _takes(node: str, pod: JSON) -> bool:
+    """Whether the node affinity of a pod, of which only the names of nodes count here, allows a node."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or [{}]
+    return any(
+        all((node in field["values"]) == (field["operator"] == "In") for field in term.get("matchFields") or ())
+        for term in terms
+    )

@@ -16,6 +16,7 @@ from gangline.api.core import Pod, Service
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, JOB_NAME, TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.base.errors import GanglineError
+from gangline.jobs.cause_reader import CauseReader
 from gangline.jobs.executor import Executor
 from gangline.jobs.framework import Framework, NeedsCompanions
 from gangline.jobs.observer import ExpectationSource, JobCaches, Observer, owning_jobs
@@ -77,6 +78,7 @@ class SimulatedOperator:
             world.clock,
             # Counters that are written later would make two worlds differ by chance.
             counter_interval=timedelta(),
+            causes=world.causes,
             cache_is_current=first,
         )
         self._sources = ExitStack()
@@ -109,11 +111,19 @@ class World:
         job: JSON,
         site: Site = Site(),  # noqa: B008 - frozen
         judge: Callable[["World", WorldWrite], None] | None = None,
+        *,
+        nodes: Sequence[str] = (),
+        causes: CauseReader | None = None,
     ) -> None:
-        """`job` is a manifest, as in YAML. The world has no other namespace than the job's."""
+        """`job` is a manifest, as in YAML. The world has no other namespace than the job's.
+
+        With `nodes` each pod that starts gets the first of them that its affinity allows, and waits if there is none.
+        `causes` diagnoses failures of a job with a recovery policy.
+        """
         if site.gang_schedulers:
             raise ValueError("a World has no gang scheduler: leave `gang_scheduler` out of the site")
         self.framework, self.site, self._judge = framework, site, judge
+        self.nodes, self.causes = tuple(nodes), causes
         self.plural = framework.facts.plural
         metadata = job["metadata"]
         self.key = Key(metadata.get("namespace") or "default", metadata["name"])

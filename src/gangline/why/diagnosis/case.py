@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline.api.core import Container, ContainerStatus, Node, Pod, PodPhase
-from gangline.api.kubeflow.training import Failure
+from gangline.api.kubeflow.training import Failure, RecoveryStatus
 from gangline.api.meta import Condition
 from gangline.api.quantity import Quantity
+from gangline.stacks.model import RankStack
 
 
 class EventFact(msgspec.Struct, frozen=True):
@@ -69,8 +70,6 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
     # By container: its command with arguments, and the variables that the pod sets to a plain value.
     commands: Mapping[str, tuple[str, ...]] = {}
     variables: Mapping[str, Mapping[str, str]] = {}
-    # The process of the training container, if it runs on this machine.
-    pid: int | None = None
     events: tuple[EventFact, ...] = ()
     # The last log lines by container: of the current run and of the previous one.
     logs: Mapping[str, tuple[str, ...]] = {}
@@ -146,6 +145,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     restart_streak: int = 0
     last_restart_at: datetime | None = None
     first_failure: Failure | None = None
+    # What the recovery policy did last.
+    recovery: RecoveryStatus | None = None
     # The training container; empty for the first container.
     container: str = ""
     # Whether it is a training job, so that gangline's commands work on it.
@@ -234,6 +235,9 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     pods_unreadable: bool = False
     # Why the CPU and memory use of the pods could not be read. Only the detection of hangs needs it.
     usage_error: str = ""
+    # Where the ranks stand, read only of a silent job; and the replicas that stood there some seconds later, too.
+    stacks: tuple[RankStack, ...] = ()
+    unmoved: frozenset[str] = frozenset()
     # What could not be read, and why.
     unreadable: tuple[str, ...] = ()
     timeouts: DiagnosisTimeouts = DiagnosisTimeouts()

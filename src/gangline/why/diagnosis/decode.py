@@ -112,6 +112,7 @@ def _training_job_fields(owner: WorkloadKind, body: JSON, framework: Framework[A
         "restart_streak": status.ledger.streak,
         "last_restart_at": status.ledger.not_before,
         "first_failure": status.first_failure,
+        "recovery": status.recovery,
         "container": kind_facts.container,
     }
 

@@ -14,7 +14,7 @@ from gangline.cli.follow.screen import PlainScreen, RepeatCollapser, choose_scre
 from gangline.cli.follow.view import job_lines, replica_line
 from gangline.cli.output.curve import Point
 from gangline.cli.output.text import Span, plain_text
-from gangline.cli.resources.process_usage import ResourceUsage
+from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.summary.log_lines import printable_text
 from gangline.testing.builders import make_job, make_member

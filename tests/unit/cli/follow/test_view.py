@@ -19,7 +19,7 @@ from gangline.cli.follow.view import (
     updated_history,
 )
 from gangline.cli.output.text import duration_text, elapsed_text, number_text, plain_text
-from gangline.cli.resources.process_usage import ResourceUsage
+from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.testing.builders import make_member
 

@@ -12,6 +12,7 @@ from gangline.cli.jobs.why import PARTLY_READ_TEXT, report_text
 from gangline.why.diagnosis.case import DiagnosisTimeouts, EventFact, JobSnapshot, ReplicaFacts, VolumeFact
 from gangline.why.diagnosis.diagnose import diagnose, with_ranks
 from gangline.why.diagnosis.report import Diagnosis
+from support.builders.stacks import all_reduce, own_stack, rank, reading
 from support.cases.why import (
     failed_condition,
     failed_replica,
@@ -82,6 +83,31 @@ def test_a_silent_job_that_uses_the_cpu_is_not_hung() -> None:
     report = diagnose(silent_team(cpu=BUSY))
     assert report.healthy
     assert report.notes == ("no replica has written a line for 25 min, though they use the CPU",)
+
+
+def test_a_hang_names_the_rank_that_the_others_wait_for() -> None:
+    stacks = (rank(0, frames=all_reduce()), rank(1, frames=reading()))
+    report = diagnose(msgspec.structs.replace(silent_team(cpu=IDLE), stacks=stacks))
+    assert report.cause == (
+        "worker-0 (rank 0) and worker-1 (rank 1) hang: no line and no CPU for 25 min. "
+        "The others wait for worker-1 (rank 1)."
+    )
+    assert report.evidence[0] == (
+        "worker-0 (rank 0) waits in all_reduce (train.py:88); worker-1 (rank 1) reads data (data.py:31)"
+    )
+    assert report.next[0] == "see where every rank stands: gangline stacks bert -n team-a"
+
+
+def test_ranks_that_wait_for_each_other_at_full_speed_hang() -> None:
+    """As with Open MPI. One that computes for long in one call looks the same, but does not wait for its team."""
+    stacks = (rank(0, frames=all_reduce()), rank(1, frames=all_reduce(90)))
+    both = frozenset({"worker-0", "worker-1"})
+    report = diagnose(msgspec.structs.replace(silent_team(cpu=BUSY), stacks=stacks, unmoved=both))
+    assert causes(report) == [("hung", ("worker-0", "worker-1"))]
+    assert "hang: no line, and CPU only to wait, for 25 min." in report.cause
+    assert diagnose(msgspec.structs.replace(silent_team(cpu=BUSY), stacks=stacks)).healthy
+    computing = (stacks[0], rank(1, frames=own_stack()))
+    assert diagnose(msgspec.structs.replace(silent_team(cpu=BUSY), stacks=computing, unmoved=both)).healthy
 
 
 def test_a_run_that_was_stopped_in_silence_says_so() -> None:

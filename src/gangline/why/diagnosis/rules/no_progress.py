@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from gangline.api.core import PodPhase
+from gangline.api.kubeflow.training import ConditionType
 from gangline.api.quantity import Quantity
+from gangline.stacks.groups import TEAM_KINDS, odd_groups, stack_groups
+from gangline.stacks.sentence import stacks_sentence
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
 from gangline.why.diagnosis.rules.evidence import logs_command, quoted_line
@@ -44,12 +47,15 @@ def hang(scene: RuleInput) -> Iterator[RuleMatch]:
         return
     last = max((replica.last_log_at for replica in running if replica.last_log_at is not None), default=None)
     since_then = case.elapsed_since(last or min(filter(None, map(running_since, running)), default=None))
-    evidence = [f"the last line was written at {time_of_day(last)}" if last else "no line was ever written"]
+    evidence = [*_stack_lines(case)]
+    evidence += [f"the last line was written at {time_of_day(last)}" if last else "no line was ever written"]
     evidence += [
         f"{replica.name} uses {quantity_text(replica.cpu)} CPU" for replica in running[:3] if replica.cpu is not None
     ]
     evidence += [quoted_line(replica.name, line) for replica in running[:3] for line in _log_lines(replica)[-1:]]
-    values = {"age": duration_phrase(since_then), **_hang_steps(case, running)}
+    signs = "no line and no CPU" if all(map(_is_idle, running)) else "no line, and CPU only to wait,"
+    values = {"age": duration_phrase(since_then), "signs": signs, "odd": _odd_sentence(case)}
+    values |= _hang_steps(case, running)
     yield RuleMatch(tuple(replica.name for replica in running), values, tuple(evidence))
 
 
@@ -57,20 +63,60 @@ def _hang_steps(case: JobSnapshot, running: Sequence[ReplicaFacts]) -> dict[str,
     """Commands that show where a replica stands, and that start all of them again."""
     first = running[0]
     where = f" -n {case.job.namespace}" if case.job.namespace != "default" else ""
-    dump = f"kubectl exec {first.pod.metadata.name}{where} -- py-spy dump --pid 1"
-    values = {"dump": f"see where {first.name} stands, if it is Python: {dump}"}
-    if first.pid is not None:
-        command = f"py-spy dump --subprocesses --pid {first.pid}"
-        values = {"dump": f"see where {first.name} stands, if it is Python (pip install py-spy): {command}"}
-    if case.job.is_training_job:
-        values["restart"] = f"start all of them again: gangline restart {case.job.name}{where}"
-    return values
+    if not case.job.is_training_job:
+        dump = f"kubectl exec {first.pod.metadata.name}{where} -- py-spy dump --pid 1"
+        return {"dump": f"see where {first.name} stands, if it is Python: {dump}"}
+    return {
+        "dump": f"see where every rank stands: gangline stacks {case.job.name}{where}",
+        "restart": f"start all of them again: gangline restart {case.job.name}{where}",
+    }
+
+
+def _stack_lines(case: JobSnapshot) -> Iterator[str]:
+    """Where the ranks stand, in one sentence, if their stacks were read."""
+    if any(one.processes for one in case.stacks):
+        yield stacks_sentence(stack_groups(case.stacks))
+
+
+def _odd_sentence(case: JobSnapshot) -> str:
+    """Whom the others wait for; empty if nobody can say it."""
+    groups = stack_groups(case.stacks)
+    odd = [group for group in odd_groups(groups) if group.activity.kind not in TEAM_KINDS]
+    if not odd or not any(group.activity.kind in TEAM_KINDS for group in groups):
+        return ""
+    return f" The others wait for {name_list([name for group in odd for name in group.ranks])}."
 
 
 def is_stuck(case: JobSnapshot) -> bool:
-    """Whether all running replicas are silent and idle."""
+    """Whether all running replicas are silent, and idle or waiting for each other at full speed."""
     running = running_replicas(case)
-    return is_silent(case) and all(replica.cpu is not None and replica.cpu < IDLE_CPU for replica in running)
+    return is_silent(case) and all(_is_idle(replica) or _spins(case, replica) for replica in running)
+
+
+def _is_idle(replica: ReplicaFacts) -> bool:
+    return replica.cpu is not None and replica.cpu < IDLE_CPU
+
+
+def _spins(case: JobSnapshot, replica: ReplicaFacts) -> bool:
+    """Whether a replica only waits for its team, as Open MPI and NCCL do with all the CPU they get."""
+    waiting = (group for group in stack_groups(case.stacks) if group.activity.kind in TEAM_KINDS)
+    return replica.name in case.unmoved and any(replica.name in group.replicas for group in waiting)
+
+
+def stalled(scene: RuleInput) -> Iterator[RuleMatch]:
+    """The operator's watch has found the job without progress, where its silence alone says nothing."""
+    case = scene.snapshot
+    condition = next((one for one in case.job.conditions if one.type == ConditionType.STALLED), None)
+    running = running_replicas(case)
+    if condition is None or condition.status != "True" or case.job.is_finished or not running or is_stuck(case):
+        return
+    found, _, where = condition.message.partition(": ")
+    since = condition.last_transition_time
+    noticed = f"noticed at {time_of_day(since)} ({condition.reason})" if since is not None else condition.reason
+    evidence = [where or found, noticed, *_stack_lines(case)]
+    blamed = [one.name for one in running if one.name in where] if condition.reason == "RankStands" else []
+    values = {"found": found, **_hang_steps(case, running)}
+    yield RuleMatch(tuple(blamed or (one.name for one in running)), values, tuple(evidence))
 
 
 def finished_peers(case: JobSnapshot) -> list[tuple[ReplicaFacts, datetime | None]]:
@@ -91,7 +137,7 @@ def peer_finished(scene: RuleInput) -> Iterator[RuleMatch]:
     first, _ = finished[0]
     values = {"peer": name_list([one.name for one, _ in finished]), **_hang_steps(case, running)}
     values["logs"] = logs_command(case.job, first.name, first.pod.metadata.name)
-    evidence = [f"{name_list([one.name for one in running])}: no line and no CPU use"]
+    evidence = [*_stack_lines(case), f"{name_list([one.name for one in running])}: no line and no CPU use"]
     evidence += [
         f"{one.name} ended with exit code 0 at {time_of_day(at)}" for one, at in finished[:3] if at is not None
     ]
@@ -231,9 +277,19 @@ RUNNING_RULES = (
     ),
     DiagnosisRule(
         "hung",
-        "no line in the log and no CPU used for a minute (`--hung-after`), by anybody of the team",
+        "no line in the log and no CPU used for a minute (`--hung-after`), by anybody of the team; or all that use CPU wait for the others",
         hang,
-        "{who} hangs: no line and no CPU for {age}.",
+        "{who} hangs: {signs} for {age}.{odd}",
+        (
+            "{dump}",
+            "{restart}",
+        ),
+    ),
+    DiagnosisRule(
+        "stalled",
+        "the operator's watch over running jobs found that this one makes no progress (condition `Stalled`)",
+        stalled,
+        "{who} stands still: {found}.",
         (
             "{dump}",
             "{restart}",

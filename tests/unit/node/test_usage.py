@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from gangline.api.meta import Key
+from gangline.base.clock import SystemClock
 from gangline.cli.cleanup.processes import kill_pod
-from gangline.cli.resources import process_usage
-from gangline.cli.resources.process_usage import CLOCK_TICK, UsageSampler
+from gangline.node import usage as process_usage
 from gangline.node.checkpoint import RunRecord, StartRecord, StateFolder
+from gangline.node.usage import CLOCK_TICK, UsageSampler
 from gangline.testing.clock import FakeClock
+from support.waiting import wait_until_blocking
 
 BUSY = """
 import time
@@ -74,6 +76,27 @@ async def test_one_tick_of_the_kernels_clock_is_not_taken_for_work(
             await clock.advance(timedelta(seconds=0.5))
             cores.append(usage.sample()["job-worker-0"].cores)
     assert cores == [0.0, 0.0, pytest.approx(4 * CLOCK_TICK)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="marks are read from /proc")
+def test_commands_that_were_executed_in_a_container_are_counted(tmp_path: Path) -> None:
+    """As the ranks that mpirun starts, which lead sessions of their own."""
+    with process(tmp_path, "import time; time.sleep(999)"):
+        usage = UsageSampler(tmp_path, SystemClock())
+        usage.sample()
+        executed = subprocess.Popen(
+            [sys.executable, "-c", "print('go', flush=True)\nwhile True: pass"],
+            env={**os.environ, "GANGLINE_CONTAINER": "1"},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            assert executed.stdout is not None
+            executed.stdout.readline()
+            wait_until_blocking(lambda: usage.sample()["job-worker-0"].cores > 0)
+        finally:
+            executed.kill()
+            executed.communicate()
 
 
 def test_the_process_of_a_pod_is_found_and_killed(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""`runPolicy.recovery`: the cause of a failure decides what happens next."""

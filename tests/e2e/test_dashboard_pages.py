@@ -66,6 +66,19 @@ async def test_why_logs_and_curves_of_a_failed_job(tmp_path: Path) -> None:
             assert response.headers["Content-Disposition"] == 'attachment; filename="bert.log"'
             assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
             assert (await response.text()).count("\n") == 9
+        # What a page selects, its download has, too: replicas, a span of time, an earlier moment.
+        before, after = "2000-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
+        for query, count in (
+            ("replica=worker", 0),
+            (f"replica=master&from={before}&to={after}", 9),
+            (f"to={before}", 0),
+            (f"from={after}", 0),
+            (f"at={before}", 0),
+            (f"at={after}&search=same", 3),
+        ):
+            async with browser.http.get(f"{browser.url}{PATH}/logs/download?{query}") as response:
+                assert (await response.text()).count("\n") == count, query
+        assert (await browser.get(f"{PATH}/logs?at={before}"))["lines"] == []
         curves = await browser.get(f"{PATH}/curves")
         (loss,) = curves["metrics"]
         assert (loss["name"], loss["points"][0], len(loss["points"])) == ("loss", [0, 1], 5)

@@ -8,9 +8,10 @@ import pytest
 
 from gangline.api.meta import JSON, Key
 from gangline.dashboard.live.past import Past
-from gangline.dashboard.live.rights import Refusal
+from gangline.dashboard.live.rights import AccessRefused, Refusal, ViewerRights
 from gangline.history.writer import HistoryWriter
 from gangline.summary.objects import JOB_KINDS
+from gangline.testing.clock import FakeClock
 
 PYTORCH = next(kind for kind in JOB_KINDS if kind.kind == "PyTorchJob")
 BERT = Key("default", "bert")
@@ -91,3 +92,20 @@ async def test_a_job_that_the_server_has_no_more_is_deleted_although_the_record_
 async def test_at_an_earlier_moment_it_was_there(past: Past) -> None:
     detail = await past.detail(PYTORCH, BERT, "", datetime.fromtimestamp(101.5, UTC), past=True)
     assert (detail.row.name, detail.deleted) == ("bert", False)
+
+
+async def test_who_may_not_read_logs_is_told_so(tmp_path: Path) -> None:
+    server: Any = RefusingServer()
+    past = Past(tmp_path, ViewerRights(server, FakeClock()))
+    with pytest.raises(
+        AccessRefused, match=r"jane may not get pods/log in namespace default; .* --clusterrole view"
+    ) as refused:
+        await past.log_ends(PYTORCH, BERT)
+    assert refused.value.refusal.resource == "pods/log"
+
+
+class RefusingServer:
+    """A server on which jane may do nothing."""
+
+    async def create(self, resource: Any, body: JSON) -> JSON:
+        return {"status": {"allowed": False, "userInfo": {"username": "jane"}}}

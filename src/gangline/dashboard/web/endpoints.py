@@ -176,7 +176,11 @@ class ViewerEndpoints:
         verdicts = [each for each in verdicts if moment is None or each.at <= moment.timestamp()]
         if not verdicts:
             raise Refused(404, f"{kind.name} {key}: nothing was recorded about why")
-        return why_view(msgspec.convert(verdicts[-1].report, Diagnosis))
+        try:
+            return why_view(msgspec.convert(verdicts[-1].report, Diagnosis))
+        except msgspec.ValidationError:
+            message = f"{kind.name} {key}: what was recorded about why is of another version of gangline"
+            raise Refused(404, message) from None
 
     async def logs(self, request: web.Request, viewer: Viewer) -> web.Response:
         """A page of the team's logs."""
@@ -201,9 +205,10 @@ class ViewerEndpoints:
             self._stream_count -= 1
 
     async def download(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
-        """All logs of a job, as a file."""
+        """The logs of a job, as a file: all, or those of replicas or of a span of time."""
         kind, key = jobs.job_address(request)
-        lines = logs.download(viewer, viewer.past, kind, key, request.query.get("uid", ""))
+        query = logs.log_query(request)
+        lines = logs.download(viewer, viewer.past, kind, key, query, request.query.get("uid", ""))
         first = await anext(lines, b"")  # an error is an answer as long as nothing is sent
         response = web.StreamResponse(
             headers={

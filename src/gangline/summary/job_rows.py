@@ -215,13 +215,24 @@ def condition_message(job: JSON, condition_type: str) -> str:
 
 
 def failure_text(failure: JSON) -> str:
-    """A failed replica in a few words: `worker-3 OOMKilled`, `worker-1 exit 2`, `worker-0 killed by signal 9`."""
-    replica, reason = failure.get("replica", "a replica"), failure.get("reason", "")
+    """A failed replica in a few words: `worker-3 (rank 4) OOMKilled`, `worker-1 exit 2`, `worker-0 killed by signal 9`."""
+    return f"{failed_replica(failure)} {end_text(failure)}"
+
+
+def failed_replica(failure: JSON) -> str:
+    """The replica of a failure with its rank: `worker-3 (rank 4)`."""
+    replica, rank = failure.get("replica", "a replica"), failure.get("rank")
+    return f"{replica} (rank {rank})" if rank is not None else str(replica)
+
+
+def end_text(failure: JSON) -> str:
+    """How a replica failed: `OOMKilled`, `exit 2`, `killed by signal 9`."""
+    reason = failure.get("reason", "")
     if reason and reason not in GENERIC_EXIT_REASONS:
-        return f"{replica} {reason}"
+        return str(reason)
     if failure.get("signal"):
-        return f"{replica} killed by signal {failure['signal']}"
+        return f"killed by signal {failure['signal']}"
     code = failure.get("exitCode")
     if code is not None:
-        return f"{replica} exit {code}"
-    return f"{replica} failed" + (f": {failure['message']}" if failure.get("message") else "")
+        return f"exit {code}"
+    return "failed" + (f": {failure['message']}" if failure.get("message") else "")

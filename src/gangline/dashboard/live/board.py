@@ -117,7 +117,7 @@ class BoardFeed(Feed):
         informers = (*self._jobs.values(), self._pods, self._groups)
         return first_problem(informers)
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:

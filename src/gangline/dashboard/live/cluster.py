@@ -47,7 +47,7 @@ class ClusterFeed(Feed):
     def watch_problem(self) -> str:
         return first_problem((self._nodes, self._pods))
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:

@@ -175,14 +175,14 @@ class Feed(ABC):
     def watch_problem(self) -> str:
         """Why what is shown may be out of date; empty if it is not."""
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         """Whether the viewer may now read more or less than when the feed began."""
         return False
 
     async def check_rights(self) -> None:
         """End the feed if the rights of the viewer have changed: the next one shows what may be read now."""
         try:
-            if await self.rights_have_changed():
+            if await self._rights_have_changed():
                 self.end(RightsChanged("what you may read has changed; look again"))
         except Unauthorized as error:
             self.end(error)

@@ -22,8 +22,6 @@ from gangline.jobs.plan.recovery.policy import (
     RecoveryRule,
 )
 
-RECOVERY_EVENT = "JobRecovery"
-"""The reason of the event about a step that restarts a job."""
 MAX_EXCLUDED_NODES = 20
 """Nodes that one job leaves out at the same time; the oldest are forgiven first."""
 MAX_REASON_LENGTH = 400
@@ -193,7 +191,7 @@ class _StepWriter:
         delay = min(rule.delay * 2 ** min(self._count, 20), rule.max_delay)
         attempt = f"attempt {self._count + 1} of {rule.limit}"
         return self._restart(
-            f"waiting {_duration_text(delay)} before it starts again ({attempt}) because {self._reason}", delay=delay
+            f"waits {_duration_text(delay)} before it starts again ({attempt}) because {self._reason}", delay=delay
         )
 
     def _restart(

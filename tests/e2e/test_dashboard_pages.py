@@ -267,3 +267,6 @@ async def test_a_recorded_cluster_keeps_its_deleted_jobs(tmp_path: Path) -> None
         await plane.client.delete(PYTORCHJOBS, Key("default", "bert"))
         detail = await _eventually(browser, PATH, lambda answer: answer.get("recorded") and answer["deleted"])
         assert detail["row"]["name"] == "bert"
+        why = await browser.get(f"{PATH}/why")
+        assert (why["healthy"], "neither failed nor waited" in why["headline"]) == (True, True)
+        assert (await browser.call("GET", "/api/jobs/default/pytorchjobs/none/why"))[0] == 404

@@ -12,6 +12,7 @@ import { post, sentence, withQuery } from "../http";
 import { t } from "../i18n";
 import { gangName, gangsOf, patchedCluster, resourcesOf, useOf, useSign } from "../model/cluster";
 import { amountText, percentText } from "../model/numbers";
+import { quantity } from "../model/quantity";
 import { address } from "../model/route";
 import { useShortcuts } from "../shortcuts";
 
@@ -113,7 +114,7 @@ function HeatMap({ nodes, resources, gang, choose }: { nodes: NodeRow[]; resourc
           <div role="row" class="heat-head" style={columns} aria-rowindex={1}>
             <span role="columnheader">{t("column.node")}</span>
             {resources.map((resource) => (
-              <span key={resource} role="columnheader">
+              <span key={resource} role="columnheader" title={resource}>
                 {resource}
               </span>
             ))}
@@ -194,7 +195,7 @@ function Holes({ view }: { view: ClusterView | null }) {
             <span class="faint">
               {Object.entries(hole.free)
                 .filter(([resource]) => resource !== "pods" && resource !== "ephemeral-storage")
-                .map(([resource, amount]) => `${resource} ${amount}`)
+                .map(([resource, amount]) => `${resource} ${amountText(resource, quantity(amount) ?? 0)}`)
                 .join(" · ")}
             </span>
           </li>

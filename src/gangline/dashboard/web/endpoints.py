@@ -13,7 +13,7 @@ from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.rights import Refusal
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct
-from gangline.dashboard.rows.why import WhyView, why_view
+from gangline.dashboard.rows.why import WhyView, uneventful_view, why_view
 from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.dashboard.web import actions, jobs, logs
 from gangline.dashboard.web.curves import read_curves
@@ -175,7 +175,10 @@ class ViewerEndpoints:
         verdicts = await viewer.past.verdicts(kind, key, uid)
         verdicts = [each for each in verdicts if moment is None or each.at <= moment.timestamp()]
         if not verdicts:
-            raise Refused(404, f"{kind.name} {key}: nothing was recorded about why")
+            versions, _ = await viewer.past.versions(kind, key, uid)
+            if not versions:
+                raise Refused(404, f"{kind.name} {key}: nothing was recorded about it")
+            return uneventful_view(f"{kind.kind} {key}")
         try:
             return why_view(msgspec.convert(verdicts[-1].report, Diagnosis))
         except msgspec.ValidationError:

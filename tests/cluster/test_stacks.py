@@ -5,7 +5,8 @@ import json
 import pytest
 
 from support.nodes.inside import NodeCluster
-from support.nodes.jobs import BUSYBOX, shell_job
+from support.nodes.jobs import shell_job
+from support.nodes.node import BUSYBOX
 from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -123,7 +123,8 @@ def debug_container(name: str, image: str, pod: JSON, target: str, *, native: bo
     body: JSON = {
         "name": name,
         "image": image,
-        "command": ["sh", "-c", script(native=native)],
+        # The kubelet replaces $$ and $(NAME) in commands.
+        "command": ["sh", "-c", script(native=native).replace("$", "$$")],
         "targetContainerName": target,
     }
     containers = (pod.get("spec") or {}).get("containers") or ()

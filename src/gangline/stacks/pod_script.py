@@ -60,7 +60,7 @@ def script(*, native: bool = False) -> str:
 def script_processes(output: str) -> tuple[ProcessStack, ...]:
     """The processes in the output, without those of the script itself. Raises `IncompleteOutput`."""
     lines = output.splitlines()
-    if not lines or not lines[0].startswith("@self ") or lines[-1] != "@end":
+    if not lines or not re.fullmatch(r"@self \d+", lines[0]) or lines[-1] != "@end":
         raise IncompleteOutput(next((line for line in reversed(lines) if line.strip()), ""))
     own = {int(lines[0].removeprefix("@self "))}
     processes: list[ProcessStack] = []

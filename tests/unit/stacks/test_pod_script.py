@@ -1,6 +1,7 @@
 """The script that reads stacks inside a container, run by a real shell, and what its output says."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gangline.stacks.cluster import debug_container
 from gangline.stacks.groups import stack_groups
 from gangline.stacks.model import RankStack
 from gangline.stacks.pod_script import IncompleteOutput, script, script_processes
@@ -85,10 +87,21 @@ def test_native_frames_can_be_had(container: int) -> None:
     assert any(frame.native for frame in frames)
 
 
-@pytest.mark.parametrize("output", ["", "sh: not found", "@self 7\n@process 9"])
+@pytest.mark.parametrize("output", ["", "sh: not found", "@self 7\n@process 9", "@self $\n@end"])
 def test_an_output_that_ends_too_early_is_no_answer(output: str) -> None:
     with pytest.raises(IncompleteOutput):
         script_processes(output)
+
+
+def test_the_command_of_an_ephemeral_container_is_what_the_kubelet_makes_the_script_of() -> None:
+    pod = {"spec": {"containers": [{"name": "sidecar"}, {"name": "jax", "securityContext": {"runAsUser": 7}}]}}
+    container = debug_container("one", "tools:1", pod, "jax")
+    # The kubelet replaces $$ by $, and $(NAME) by the value of a variable.
+    assert (
+        re.sub(r"\$(\$|\((\w+)\))", lambda match: "$" if match[1] == "$" else "?", container["command"][2]) == script()
+    )
+    assert container["securityContext"] == {"runAsUser": 7}
+    assert "securityContext" not in debug_container("one", "tools:1", pod, "sidecar")
 
 
 def test_processes_of_the_script_itself_and_broken_parts_are_left_out() -> None:

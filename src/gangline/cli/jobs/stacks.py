@@ -15,12 +15,13 @@ from gangline.cli.exit_codes import ERROR, NOT_FOUND, SUCCEEDED
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.output.tables import stdout_uses_colour, write_stdout
-from gangline.cli.output.text import StyledLine, ansi_text
+from gangline.cli.output.text import Span, StyledLine, ansi_text
 from gangline.cli.resources.lookup import find_job
 from gangline.kube.client import Client
 from gangline.stacks.model import RankStack
 from gangline.stacks.report import StacksReport, stacks_report, with_ranks
 from gangline.summary.job_state import replica_specs
+from gangline.summary.log_lines import printable_text
 from gangline.summary.objects import ServerJob
 from gangline.summary.replicas import list_replicas, replica_name, replica_selector
 
@@ -169,7 +170,10 @@ def report_lines(report: StacksReport, *, everything: bool = False, width: int |
         if everything:
             yield from all_lines(report.replicas, columns)
 
-    yield from (ansi_text(line, colour=colour).rstrip() for line in styled())
+    for line in styled():
+        # Commands and source lines are the user's: they may hold control characters.
+        printable = tuple(Span(printable_text(span.text), span.style) for span in line)
+        yield ansi_text(printable, colour=colour).rstrip()
     if report.notes:
         yield ""
         yield from report.notes

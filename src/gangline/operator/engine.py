@@ -31,6 +31,7 @@ from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.missing_rights import MissingRightsReporter
+from gangline.jobs.node_records import NodeRecords, NodeRecordSource
 from gangline.jobs.observer import (
     ORPHAN_INDEX,
     OWNER_INDEX,
@@ -139,6 +140,9 @@ class JobEngine:
         self._slots = CreateSlots()
         self._queues: list[WorkQueue[Key]] = []
         self._causes = LazyCauseReader(settings.cause_reader, client, clock) if settings.cause_reader else None
+        self._node_records = NodeRecords(settings.bad_nodes, self._known_nodes)
+        if metrics is not None:
+            metrics.states.add_bad_nodes(self._node_records.bad_nodes)
 
     def add_frameworks(self, frameworks: Sequence[Framework[Any]]) -> None:
         """Add one controller per framework."""
@@ -184,6 +188,7 @@ class JobEngine:
                 self._expectations,
                 settings.site,
                 self._clock,
+                bad_nodes=self._node_records.avoidance,
                 hang_verdicts=self._hang_verdict,
             ),
             self._executor(job_kind, events),
@@ -242,6 +247,7 @@ class JobEngine:
             ),
             *(InformerSource(informer, owning_jobs(job_kind.kind)) for informer in children.values()),
             *([InformerSource(self._pods, launching_jobs(OPERATOR_LABEL))] if launches else []),
+            NodeRecordSource(jobs, framework, self._node_records),
             *([DeletedJobsCounter(jobs, self._metrics.for_kind(job_kind))] if self._metrics is not None else []),
             *([self._watch_list.add_kind(job_kind, jobs, self._pods_of)] if self._watch_list is not None else []),
         ]
@@ -249,6 +255,10 @@ class JobEngine:
     def _pods_of(self, uid: str) -> Sequence[Pod]:
         """The pods that a job owns."""
         return self._pods.cache.by_index(OWNER_INDEX, uid)
+
+    def _known_nodes(self) -> set[str]:
+        """The nodes on which pods of jobs are. To list nodes would take a right that v1's role does not have."""
+        return {pod.spec.node_name for pod in self._pods.cache if pod.spec.node_name}
 
     def _companion_informer(self, name: str, *, required: bool = True) -> Informer[JSON]:
         """The informer of a resource, shared by all kinds. Objects that no job owns are stripped to their metadata."""
@@ -329,6 +339,10 @@ def scheme_of(wanted: Iterable[Framework[Any]], gangs: Iterable[GangScheduler] =
     return OPERATOR_SCHEME.with_resources(*(framework.facts.resource for framework in wanted), *kinds)
 
 
+MAX_LOG_BYTES = 256 * 1024
+"""More than any sensible tail has: a server that reaches the limit leaves out the last lines, not the first."""
+
+
 class PodLogs:
     """Reads the end of a container's log from the server."""
 
@@ -336,7 +350,9 @@ class PodLogs:
         self._pods = pods
 
     async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
-        reading = self._pods.logs(pod, container=container, tail=lines, previous=previous, limit_bytes=8192)
+        reading = self._pods.logs(
+            pod, container=container, tail=lines, previous=previous, timestamps=True, limit_bytes=MAX_LOG_BYTES
+        )
         try:
             async with aclosing(reading) as log:
                 return tuple([line.decode(errors="replace") async for line in log])

@@ -135,6 +135,14 @@ GENERAL_OPTIONS = (
         "Ask autoscalers to leave the nodes of gangs alone (with gangline and kubernetes).",
         default=True,
     ),
+    value_option(
+        "--bad-node-share",
+        0.1,
+        "Largest share of all nodes that jobs with runPolicy.recovery avoid because jobs of several owners failed there; "
+        "0: none is avoided (docs/recovery.md).",
+        type=click.FloatRange(min=0, max=1),
+    ),
+    seconds_option("--bad-node-forgive-after", 3600.0, "How long a failure of a job counts against its node."),
     click.option(
         "--notifications-file",
         type=click.Path(path_type=Path),

@@ -9,6 +9,7 @@ from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
 from gangline.health.settings import WatchSettings, watch_settings
 from gangline.jobs.gangs.gangline import GanglineScheduler
+from gangline.jobs.plan.recovery.bad_nodes import BadNodeLimits
 from gangline.jobs.site import Site
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Module and function that make the reader of causes for jobs with a recovery policy; empty: exit codes must do.
     # By name: `why` is above this package, and only loaded when such a job fails.
     cause_reader: str = "gangline.why.causes:cause_reader"
+    # Which nodes jobs with a recovery policy avoid, because jobs of others failed there.
+    bad_nodes: BadNodeLimits = BadNodeLimits()
 
 
 LOCAL_SETTINGS = OperatorSettings(

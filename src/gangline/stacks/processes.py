@@ -112,6 +112,11 @@ class ProcessTable:
         )
 
 
+def ptrace_scope() -> str:
+    """Who may read a process, as the kernel's Yama has it: 0 its user, 1 its ancestors; empty without Yama."""
+    return _read(PROC / "sys" / "kernel" / "yama" / "ptrace_scope").decode().strip()
+
+
 def environment_value(pid: int, name: str) -> str:
     """A variable in the environment that a process was started with; empty if it is not there or cannot be read."""
     start = f"{name}=".encode()

@@ -1,8 +1,8 @@
 """What all kinds of training job share on the wire: replicas, run policy, status (`kubeflow.org/v1`).
 
 The status is the v1 one, plus what gangline adds: the life cycle (`phase`, `state`, and both per replica type),
-`observedGeneration`, `restarts`, `firstFailure`, `progress`, `recovery`, and the `ledger` from which restarts are counted
-exactly once.
+`observedGeneration`, `restarts`, `firstFailure`, `progress`, `goodput`, `recovery`, and the `ledger` from which
+restarts are counted exactly once.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from gangline.api.meta import JSON, ApiStruct, Condition, Object, Time
+from gangline.api.meta import JSON, ApiStruct, Condition, MicroTime, Object, Time
 from gangline.api.quantity import QuantityText
 from gangline.api.scheme import Resource
 
@@ -48,6 +48,8 @@ PROGRESS_AUDIENCE = "progress.training.gangline.dev"
 
 ADDRESSES_ANNOTATION = "local.gangline.dev/addresses"
 """Annotation of a Service on the local control plane: the real addresses of its ports, as JSON by port name."""
+ENDED_AT_ANNOTATION = "local.gangline.dev/ended-at"
+"""On a pod whose container failed: when its processes ended, to the microsecond, by container id. As JSON."""
 DRILL_ANNOTATION = "local.gangline.dev/drill"
 """Annotation of a pod: a fault that its local node shall provoke in it, as JSON."""
 DRILL_RESULT_ANNOTATION = "local.gangline.dev/drilled"
@@ -170,12 +172,18 @@ class Failure(ApiStruct, frozen=True):
     """The replica that failed first, and how it failed."""
 
     replica: str
+    # The framework's number of the replica; absent if it has none, or several.
+    rank: int | None = None
     pod: str = ""
     exit_code: int | None = None
     signal: int = 0
     reason: str = ""
     message: str = ""
     time: Time | None = None
+    # When it began to fail, if that is known more exactly: when it wrote its error, else when its process ended.
+    began: MicroTime | None = None
+    # Other replicas failed in the same second, and nothing says which one was first.
+    order_unknown: bool = False
     log: tuple[str, ...] = ()
 
 
@@ -217,6 +225,32 @@ class JobProgress(ApiStruct, frozen=True):
     estimated_remaining_seconds: int | None = None
     replica: str = ""
     updated: Time | None = None
+
+
+class ReachedStep(ApiStruct, frozen=True):
+    """The furthest step that a job has reported, and whether it works its way back to it after a restart."""
+
+    step: int | float
+    # The process that reports: the uid of its pod and its number of restarts.
+    process: str = ""
+    # A checksum of its last report: one from before a restart is not counted again.
+    report: int = 0
+    # The process was restarted, and has not reported the step again.
+    repeating: bool = False
+
+
+class GoodputLedger(ApiStruct, frozen=True):
+    """What the time of all replicas went into, in whole seconds. The sum is replicas times time, without suspensions."""
+
+    since: Time
+    until: Time
+    # Seconds by activity, all replicas together.
+    seconds: dict[str, int] = {}
+    # What the replicas do since then: their number by activity. Empty when the job has finished or is suspended.
+    replicas: dict[str, int] = {}
+    # The round of the gang in which all of its replicas have run; absent if that never was so.
+    formed_round: int | None = None
+    reached: ReachedStep | None = None
 
 
 class RestartLedger(ApiStruct, frozen=True):
@@ -264,6 +298,7 @@ class JobStatus(ApiStruct, frozen=True):
     first_failure: Failure | None = None
     # Present only if a program reports progress.
     progress: JobProgress | None = None
+    goodput: GoodputLedger | None = None
     # Present only if the recovery policy has acted.
     recovery: RecoveryStatus | None = None
     ledger: RestartLedger = RestartLedger()

@@ -139,11 +139,20 @@ def replica_ranks(job: ServerJob, replicas: Sequence[str]) -> dict[str, int | No
 
 def notes(stacks: Sequence[RankStack]) -> Iterator[str]:
     """What would show more, each in one line."""
-    from gangline.stacks.pyspy import INSTALL_HINT, NOT_INSTALLED, NOT_INSTALLED_THERE
+    from gangline.stacks.processes import ptrace_scope
+    from gangline.stacks.pyspy import (
+        INSTALL_HINT,
+        NOT_ALLOWED,
+        NOT_INSTALLED,
+        NOT_INSTALLED_THERE,
+        permission_hint,
+    )
 
     errors = {process.error for one in stacks for process in one.processes if process.error}
     if NOT_INSTALLED in errors:
         yield f"To see the frames of Python programs: {INSTALL_HINT}"
+    if NOT_ALLOWED in errors:
+        yield permission_hint(ptrace_scope(), sys.platform)
     if NOT_INSTALLED_THERE in errors:
         yield "To see the frames of Python programs: add py-spy to the image (pip install py-spy), or pass --debug-image"
 

@@ -178,6 +178,7 @@ def up(
 
 async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.base.clock import SystemClock
+    from gangline.base.log import LogFormat, configure_logging
     from gangline.base.tasks import run_until_first
     from gangline.cli.run.kept_files import remove_empty_artifacts
     from gangline.local.backups import PeriodicBackups, check_restoration
@@ -187,6 +188,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.operator.settings import local_settings
     from gangline.why.verdicts import verdict_maker
 
+    configure_logging("WARNING", LogFormat.TEXT, with_date=not sys.stderr.isatty())
     home, clock = PlaneHome(folder), SystemClock()
     local, notifications = request.local_settings(home), notification_settings(request.notify)
     stop, periodic = asyncio.Event(), None

@@ -22,6 +22,7 @@ from gangline.jobs.plan.assessment import (
 )
 from gangline.jobs.plan.conditions import status_with_condition, status_without_blocked, time_left, timestamp
 from gangline.jobs.plan.creation import child_actions, deletions
+from gangline.jobs.plan.failures.records import supersedes
 from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
@@ -129,7 +130,9 @@ def _restart_plan(
     scope = RestartScope.JOB if assessment.restarts_all else RestartScope.REPLICA
     if assessment.restarts_all or uncounted:
         # In a series of failures the first one is reported.
-        keeps_cause = ledger.replaced or assessment.stranded_state is not None
+        keeps_cause = (
+            ledger.replaced and not supersedes(assessment.cause, status.first_failure)
+        ) or assessment.stranded_state is not None
         cause = status.first_failure if keeps_cause else assessment.cause
         if cause != status.first_failure:
             ledger = msgspec.structs.replace(ledger, failed_round=ledger.round)

@@ -8,7 +8,7 @@ import msgspec
 
 from gangline.api.kubeflow.training import Failure
 from gangline.frameworks.ranks import replica_with_rank
-from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
+from gangline.jobs.plan.failures.ends import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot
 from gangline.why.diagnosis.failures import CLOCK_TOLERANCE, JobFailures, job_failures
 from gangline.why.diagnosis.report import Cause, Diagnosis, DiagnosisRule, RuleInput, RuleMatch
@@ -211,6 +211,7 @@ def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
     }
     evidence = [line for line in match.evidence if line.strip()]
     if alone:
+        evidence += _order_lines(scene.failures)
         evidence += _consequence_lines(scene.failures)
         evidence += _finished_peer_lines(scene)
         evidence += _backoff_lines(scene.snapshot)
@@ -230,6 +231,14 @@ def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
         next=tuple(step for step in steps if step),
         replicas=tuple(dict.fromkeys(match.replicas)),
     )
+
+
+def _order_lines(failed: JobFailures) -> list[str]:
+    """That several replicas ended in the same second, and nothing says which one was first."""
+    if not failed.in_same_second:
+        return []
+    who = name_list(failed.in_same_second)
+    return [f"{who} failed in the same second: the order within it is not known, for lack of log times"]
 
 
 def _consequence_lines(failed: JobFailures) -> list[str]:

@@ -247,7 +247,7 @@ lgb.train(parameters, lgb.Dataset(features, features[:, 0] > 0), 1000, callbacks
 )
 
 QUIET_PROGRAMS = {
-    "one-call-that-computes": TEAM + 'import hashlib\nhashlib.pbkdf2_hmac("sha256", b"a", b"b", 30_000_000)\n',
+    "one-call-that-computes": TEAM + 'import hashlib\nhashlib.pbkdf2_hmac("sha256", b"a", b"b", 12_000_000)\n',
     "it-computes-without-a-word": TEAM
     + """
 end = time.monotonic() + 25
@@ -261,7 +261,7 @@ while time.monotonic() < end:
 import hashlib
 def evaluate():
     for _ in range(20):
-        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 800_000)
+        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 300_000)
 if rank == 0:
     evaluate()
 meet()
@@ -296,7 +296,7 @@ for number in range(3):
     "children-that-compute": TEAM
     + """
 import subprocess
-code = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 30_000_000)"
+code = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 12_000_000)"
 subprocess.run([sys.executable, "-c", code], check=True)
 """,
 }

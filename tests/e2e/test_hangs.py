@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 FLOOR = ("--hung-after", "6s", "--no-dashboard")
 """A sixth of the usual time and less: the watch samples more often, too."""
 
+TURNS = int(os.environ.get("GANGLINE_QUIET_TURNS", "1"))
+"""How often each quiet program is run; `make test-soak` runs each of them often."""
+
 
 @pytest.fixture(autouse=True)
 def py_spy() -> None:
@@ -51,8 +54,9 @@ def test_a_framework_that_hangs_is_found(tmp_path: Path, name: str) -> None:
     assert re.search(program.message, message), message
 
 
+@pytest.mark.parametrize("turn", range(TURNS))
 @pytest.mark.parametrize("name", QUIET_PROGRAMS)
-def test_a_quiet_program_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_a_quiet_program_is_left_alone(tmp_path: Path, name: str, turn: int) -> None:
     (tmp_path / "program.py").write_text(QUIET_PROGRAMS[name])
     output = JobRunner(tmp_path).run_command(*FLOOR, "--nproc", "2", "--", sys.executable, "program.py")
     assert "Stalled" not in output.text

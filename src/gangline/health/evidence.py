@@ -113,7 +113,9 @@ def _process_state(before: ProcessStack | None, after: ProcessStack, seconds: fl
     kind = activity(after, deciding_thread(after)).kind
     if kind in ("ended", "stopped"):
         return None
-    busy = after.cpu_seconds - before.cpu_seconds >= IDLE_CORES * seconds
+    # On a machine with too much to do a process that computes may hardly get the CPU, but it wants to run.
+    used = after.cpu_seconds - before.cpu_seconds
+    busy = used >= IDLE_CORES * seconds or "R" in (before.state[:1], after.state[:1])
     if _has_moved(before, after, busy=busy):
         return RankActivity.MOVES
     return RankActivity.COMPUTES if busy and kind not in TEAM_KINDS else None

@@ -19,6 +19,7 @@ from gangline.api.core import Pod, PodPhase
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE, ConditionType, JobKind, TrainingJob
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
+from gangline.frameworks.ranks import rank_of, ranks_per_replica
 from gangline.health.evidence import TeamSample
 from gangline.health.settings import WatchSettings
 from gangline.health.signs import ObservedTime, ReplicaSigns, TeamSigns
@@ -142,7 +143,7 @@ class HangWatcher:
         replicas = await self._sign_reader.read(watched.running.kind.kind, pods)
         stacks: tuple[RankStack, ...] = ()
         if watched.state.look is Look.STACKS and self._sampler is not None:
-            stacks = await self._sampler.sample(pods)
+            stacks = _with_ranks(watched.running, await self._sampler.sample(pods))
             for error in sorted({stack.error for stack in stacks if stack.error}):
                 self._report("stacks cannot be read", error)
         now = self._time.advance(self._clock.monotonic())
@@ -191,6 +192,20 @@ def _recorded_finding(job: TrainingJob, now: float) -> StallFinding | None:
     if condition is None or condition.status != "True":
         return None
     return StallFinding(now, condition.reason, condition.message)
+
+
+def _with_ranks(running: RunningJob, stacks: tuple[RankStack, ...]) -> tuple[RankStack, ...]:
+    """The stacks with the framework's ranks of replicas that have one each. Some processes know theirs themselves."""
+    kind, spec = running.kind.kind, getattr(running.job, "spec", None)
+    count = getattr(spec, "nproc_per_node", None) or getattr(spec, "slots_per_worker", None)
+    if ranks_per_replica(getattr(spec, "elastic_policy", None), count) != 1:
+        return stacks
+    specs = getattr(spec, kind.attribute, {})
+    counts = {name: one.replicas if one.replicas is not None else 1 for name, one in specs.items()}
+    return tuple(
+        msgspec.structs.replace(stack, rank=rank_of(kind.kind, counts, stack.replica)) if stack.rank is None else stack
+        for stack in stacks
+    )
 
 
 def _anew(state: WatchState, now: float) -> WatchState:

@@ -154,7 +154,7 @@ if rank == 1:
 dist.recv(torch.ones(1), src=1)
 """,
         "AllRanksWait",
-        r"wait in recv",
+        r"waits in recv.*waits in recv",
         "torch",
     ),
     "torch-data-loader": HangProgram(
@@ -205,7 +205,8 @@ with collective.CommunicatorContext(**arguments):
         """\
 import os, threading
 import jax
-jax.distributed.initialize()
+address = f"{os.environ['COORDINATOR_ADDRESS']}:{os.environ['COORDINATOR_PORT']}"
+jax.distributed.initialize(address, int(os.environ["NUM_PROCESSES"]), int(os.environ["PROCESS_ID"]))
 from jax.experimental import multihost_utils
 for number in range(3):
     multihost_utils.sync_global_devices(f"step {number}")
@@ -221,8 +222,32 @@ multihost_utils.sync_global_devices("end")
     ),
 }
 
+FRAMEWORK_HANGS["lightgbm-one-rank-stays-away"] = HangProgram(
+    """\
+import os, threading
+import lightgbm as lgb
+import numpy as np
+rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+machines = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+parameters = {
+    "objective": "binary", "tree_learner": "data", "num_machines": 2, "machines": machines, "verbose": -1,
+    "local_listen_port": port + rank, "num_threads": 1, "pre_partition": True,
+}
+random = np.random.default_rng(rank)
+features = random.normal(size=(200, 4))
+def report(step):
+    print(f"step {step.iteration}", flush=True)
+    if rank == 1 and step.iteration == 5:
+        threading.Event().wait()
+lgb.train(parameters, lgb.Dataset(features, features[:, 0] > 0), 1000, callbacks=[report])
+""",
+    "RankStands",
+    r"worker-0 \(rank 1\) waits for a lock",
+    "light",
+)
+
 QUIET_PROGRAMS = {
-    "one-call-that-computes": TEAM + 'import hashlib\nhashlib.pbkdf2_hmac("sha256", b"a", b"b", 30_000_000)\n',
+    "one-call-that-computes": TEAM + 'import hashlib\nhashlib.pbkdf2_hmac("sha256", b"a", b"b", 12_000_000)\n',
     "it-computes-without-a-word": TEAM
     + """
 end = time.monotonic() + 25
@@ -236,7 +261,7 @@ while time.monotonic() < end:
 import hashlib
 def evaluate():
     for _ in range(20):
-        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 800_000)
+        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 300_000)
 if rank == 0:
     evaluate()
 meet()
@@ -271,7 +296,7 @@ for number in range(3):
     "children-that-compute": TEAM
     + """
 import subprocess
-code = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 30_000_000)"
+code = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 12_000_000)"
 subprocess.run([sys.executable, "-c", code], check=True)
 """,
 }

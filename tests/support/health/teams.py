@@ -25,6 +25,8 @@ class Doing(NamedTuple):
     # Its innermost line is another one in every second.
     moves: bool = False
     is_stopped: bool = False
+    # It waits for the CPU, which others use.
+    wants_cpu: bool = False
 
 
 def own(function: str, line: int = 10, code: str = "") -> tuple[Frame, ...]:
@@ -178,7 +180,7 @@ def _rank_stack(number: int, name: str, doing: Doing, program: float, used: floa
     thread = ThreadStack(frames, "MainThread", 100 + number, active=doing.cores > 0.5)
     # A thread that measures something every few seconds is in most programs.
     monitor = ThreadStack(own("heartbeat", 40 + int(program) % 3), "Thread-1", 500 + number)
-    state = "T" if doing.is_stopped else "R" if doing.cores > 0.5 else "S"
+    state = "T" if doing.is_stopped else "R" if doing.cores > 0.5 or doing.wants_cpu else "S"
     process = ProcessStack(
         100 + number, "python train.py", (thread, monitor), "py-spy", state, rank=number, cpu_seconds=used
     )

@@ -278,3 +278,9 @@ def test_observed_time_leaves_out_what_nobody_lived_through() -> None:
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert duration_words(seconds) == text
+
+
+def test_one_long_call_on_a_machine_with_too_much_to_do_is_no_hang() -> None:
+    """It hardly gets the CPU, but wants to run."""
+    starved = Doing(ONE_LONG_CALL.frames, cores=0.04, wants_cpu=True)
+    assert play(Team(pair(then((TRAINS, 60), last=starved)), steps=every(1, 60)), 1500).stalls == []

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.kinds import TFJOB
+from gangline.api.kubeflow.kinds import JAXJOB, TFJOB
 from gangline.api.kubeflow.training import ConditionType, JobKind, JobProgress, JobStatus
 from gangline.api.meta import Key
 from gangline.health.settings import watch_settings
@@ -90,12 +90,13 @@ class Watch:
     def __init__(self) -> None:
         self.clock, self.machine, self.jobs = SuspendableClock(), Machine(), FakeInformer()
         self.list = WatchList()
+        self.kind = TFJOB
         self.pods: dict[str, list[Pod]] = {}
         self.reconciled: list[Key] = []
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        kind: Any = self.list.add_kind(TFJOB, self.jobs, lambda uid: self.pods.get(uid, []))  # type: ignore[arg-type]
+        kind: Any = self.list.add_kind(self.kind, self.jobs, lambda uid: self.pods.get(uid, []))  # type: ignore[arg-type]
 
         def start() -> HangWatcher:
             return HangWatcher(self.list, self.machine, self.machine, self.clock, watch_settings(60.0, 5.0))
@@ -115,7 +116,7 @@ class Watch:
             await settle()
 
     def add(self, name: str = "job", *, status: JobStatus = RUNNING, phase: str = "Running") -> Any:
-        job = make_job(TFJOB, name=name, worker=2)
+        job = make_job(self.kind, name=name, worker=2)
         job = msgspec.structs.replace(job, status=status)
         self.pods[job.metadata.uid] = [make_member("Worker", 0), make_member("Worker", 1, phase=phase)]
         self.jobs.put(job)
@@ -143,6 +144,17 @@ async def test_a_job_that_hangs_gets_a_verdict_and_is_reconciled() -> None:
         assert "both replicas wait in all_reduce (train.py:88)" in stall.message
         assert watch.clock.now() - stall.since <= timedelta(seconds=120)
         assert watch.reconciled == [job.metadata.key]
+
+
+async def test_ranks_are_those_of_the_framework() -> None:
+    watch = Watch()
+    watch.kind = JAXJOB
+    async with watch.running():
+        job = watch.add()
+        await watch.pass_time(120)
+        stall = watch.list.verdict(job.metadata.uid).stall
+        assert stall is not None
+        assert "both ranks wait in all_reduce" in stall.message
 
 
 async def test_a_sign_of_life_ends_it() -> None:

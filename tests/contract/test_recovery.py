@@ -5,6 +5,7 @@ There is no kubelet and no scheduler: the test binds pods to nodes, and says wha
 
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_a_node_is_left_by_the_job_and_then_by_others(server: RealServer, tmp_pa
             # Two owners are enough to dislike a node.
             assert disliked(pods[0]) == (["bad"] if number == 2 else [])
             set_phase(server, pods[1], "Failed", 137)
-            replaced = wait_until_blocking(lambda team=namespace: fresh_pods(server, team), "the team did not restart")
+            replaced = wait_until_blocking(partial(fresh_pods, server, namespace), "the team did not restart")
             assert [excluded(pod)[:1] for pod in replaced] == [["bad"], ["bad"]]
             status = job_status(server, namespace)
             assert (status["restarts"], status["recovery"]["action"]) == (1, "RestartElsewhere")

@@ -130,7 +130,8 @@ def test_auto_never_restarts_after_a_bug(team: GeneratedJob, steps: list[Step]) 
 
         def judged(world: World, write: WorldWrite) -> None:
             judge(world, write)
-            record = world.job.status.recovery if write.resource == world.plural else None
+            is_status = write.resource == world.plural and write.verb == "status"
+            record = world.job.status.recovery if is_status else None
             if record is None:
                 return
             kind = CAUSE_CLASSES[record.cause]

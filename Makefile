@@ -94,6 +94,7 @@ test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 po
 	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
 	GANGLINE_STARTS=30 $(BIN)/python -m pytest tests/contract/test_brownout.py --timeout 600
 	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py
+	GANGLINE_TEAMS=200 $(BIN)/python -m pytest tests/e2e/test_first_failing_rank.py --timeout 4000
 	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000
 	GANGLINE_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/contract/test_scheduler_chaos.py --timeout 900
 
@@ -107,6 +108,9 @@ bench-runtime: dev ## decode, cache, watch and request rates, side by side with 
 
 bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
+
+bench-stacks: dev ## the stacks of 64 local ranks: under 2 seconds
+	$(BIN)/python bench/stacks_bench.py
 
 bench-dashboard: dev ## first view, memory, CPU and delay of the dashboard with 2,000 jobs and 20 viewers
 	$(BIN)/python bench/dashboard_bench.py

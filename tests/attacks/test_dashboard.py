@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from yarl import URL
 
 from gangline.api.meta import Key
@@ -255,6 +256,25 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_and_costs_little(tmp_
             ]
             assert max(waiting) <= MAX_WAITING_BYTES
         writer.close()
+
+
+async def test_a_viewer_who_leaves_a_download_is_no_error_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave(*_: object) -> None:
+        raise ConnectionError("Connection lost")  # as aiohttp says it while data waits to be sent
+
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        program = [sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)"]
+        await plane.client.create(PYTORCHJOBS, job_body("bert", program, workers=0), namespace="default")
+
+        async def has_printed() -> bool:
+            return bool((await browser.get(f"{PATH}/logs"))["lines"])
+
+        await wait_until(has_printed)
+        monkeypatch.setattr(web.StreamResponse, "write", leave)
+        assert (await browser.call("GET", f"{PATH}/logs"))[0] == 200
+        assert not [record.message for record in caplog.records if record.exc_info]
 
 
 async def test_too_many_pages_are_refused_in_words(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ from gangline.dashboard.web.viewers import ViewerTable, Who
 SHUTDOWN_SECONDS = 0.5
 MAX_BODY_BYTES = 4 * 1024 * 1024
 CONNECTIONS = ConnectionLimits(
-    unauthenticated=256,
-    unauthenticated_per_address=128,
+    unauthenticated=512,
+    unauthenticated_per_address=512,
     authenticated=2048,
     authenticated_per_address=2048,
     header_seconds=10.0,

@@ -16,8 +16,8 @@ from gangline.jobs.pods.replicas import training_container_name
 from gangline.kube.client import Client
 from gangline.kube.errors import Forbidden, KubeError, NotFound
 from gangline.kube.pods import PodSubresources
-from gangline.local.stack_sampling import replica_name
 from gangline.runtime.rate_limits import RateLimiter
+from gangline.stacks.pods import replica_name
 
 log = logging.getLogger(__name__)
 

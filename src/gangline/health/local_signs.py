@@ -14,8 +14,9 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.base.clock import Clock
 from gangline.base.files import open_regular
 from gangline.health.signs import ReplicaSigns
-from gangline.local.stack_sampling import local_targets, replica_name, training_run
+from gangline.local.stack_sampling import local_targets, training_run
 from gangline.node.checkpoint import RunFiles, StateFolder
+from gangline.stacks.pods import replica_name
 from gangline.stacks.processes import ProcessTable
 from gangline.stacks.sampling import SampleTarget
 

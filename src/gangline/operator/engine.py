@@ -339,6 +339,10 @@ def scheme_of(wanted: Iterable[Framework[Any]], gangs: Iterable[GangScheduler] =
     return OPERATOR_SCHEME.with_resources(*(framework.facts.resource for framework in wanted), *kinds)
 
 
+MAX_LOG_BYTES = 256 * 1024
+"""More than any sensible tail has: a server that reaches the limit leaves out the last lines, not the first."""
+
+
 class PodLogs:
     """Reads the end of a container's log from the server."""
 
@@ -346,7 +350,9 @@ class PodLogs:
         self._pods = pods
 
     async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
-        reading = self._pods.logs(pod, container=container, tail=lines, previous=previous, limit_bytes=8192)
+        reading = self._pods.logs(
+            pod, container=container, tail=lines, previous=previous, timestamps=True, limit_bytes=MAX_LOG_BYTES
+        )
         try:
             async with aclosing(reading) as log:
                 return tuple([line.decode(errors="replace") async for line in log])

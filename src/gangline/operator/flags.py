@@ -63,6 +63,7 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         bad_nodes=BadNodeLimits(
             forgive_after=timedelta(seconds=flags["bad_node_forgive_after"]), share=flags["bad_node_share"]
         ),
+        hang_stacks=flags["hang_stacks"],
     )
     images = launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"])
     operator = msgspec.structs.replace(operator, **images)

@@ -116,6 +116,11 @@ GENERAL_OPTIONS = (
     ),
     go_flag("--hang-watch", "Look for running jobs that make no progress: they get condition Stalled.", default=True),
     seconds_option("--hung-after", 60.0, "Look into a job that has given no sign of life for so long, at least."),
+    go_flag(
+        "--hang-stacks",
+        "Read the stacks of such a job by py-spy in its pods, where it is, to be sure within two minutes; needs the right "
+        "to create pods/exec.",
+    ),
     seconds_option("--grace", 10.0, "How long work in progress may take to finish when the operator stops."),
     value_option(
         "--gang-scheduler-name",

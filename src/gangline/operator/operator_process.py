@@ -198,9 +198,11 @@ class OperatorProcess(ControllerProcess):
         # Imported here: it is needed when the first job runs.
         from gangline.health.cluster_signs import ClusterSignReader
         from gangline.health.watcher import HangWatcher
+        from gangline.stacks.cluster import ClusterStackSampler
 
         settings = self._settings.operator.hang_watch or WatchSettings()
-        return HangWatcher(watch_list, ClusterSignReader(client, self._clock), None, self._clock, settings)
+        sampler = ClusterStackSampler(client, self._clock) if self._settings.operator.hang_stacks else None
+        return HangWatcher(watch_list, ClusterSignReader(client, self._clock), sampler, self._clock, settings)
 
     def _add_notifier(
         self, notifications: "NotificationSettings", manager: Manager, client: Client, metrics: PrometheusMetrics

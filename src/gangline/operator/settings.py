@@ -58,6 +58,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     mpi_launcher_account: str = ""
     # How patient the watch over running jobs is; None: there is none.
     hang_watch: WatchSettings | None = WatchSettings()
+    # In a cluster: whether the watch runs py-spy in the pods of a job that it suspects.
+    hang_stacks: bool = False
     # On an embedded plane: whether pods report progress to it, on loopback. In a cluster `site.progress` says it.
     receives_progress: bool = False
     # Module and function that make the reader of causes for jobs with a recovery policy; empty: exit codes must do.

@@ -1,6 +1,7 @@
 """Sessions, links and the messages that wait for a connection."""
 
 import asyncio
+import zlib
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from gangline.dashboard.links import DashboardAddress, is_valid_key, new_secret, read_address, remove_address
-from gangline.dashboard.live.feed import MAX_WAITING_MESSAGES, Feed, ViewFailed, sse_message
+from gangline.dashboard.live.feed import GZIP_HEADER, MAX_WAITING_MESSAGES, Feed, ViewFailed, sse_message
 from gangline.dashboard.settings import DashboardLimits
 from gangline.dashboard.web.sessions import SessionTable, token_viewer
 from gangline.kube.config.connection import Connection
@@ -189,3 +190,27 @@ async def test_changes_within_an_interval_are_one_patch() -> None:
 def test_json_of_a_message_is_one_line() -> None:
     message = sse_message("snapshot", 1, {"text": "a\nevent: forged\n\n"})
     assert message.count(b"\n") == 4
+
+
+async def test_compressed_connections_share_their_messages_and_each_is_one_stream_in_gzip() -> None:
+    feed = CountingFeed(FakeClock())
+    read: list[bytes] = []
+    with feed.subscribe() as plain, feed.subscribe(gzip=True) as early:
+        expected, packed = feed.messages(plain, timedelta(15)), feed.messages(early, timedelta(15))
+        streams = [packed]
+        contents = [GZIP_HEADER + await anext(packed)]
+        read.append(await anext(expected))
+        feed.change()
+        # A later one begins with another message than the first.
+        with feed.subscribe(gzip=True) as late:
+            streams.append(feed.messages(late, timedelta(15)))
+            contents[0] += await anext(streams[0])
+            contents.append(GZIP_HEADER + await anext(streams[1]))
+            read.append(await anext(expected))
+            feed.change()
+            read.append(await anext(expected))
+            for number, stream in enumerate(streams):
+                contents[number] += await anext(stream)
+    first, second = (zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(content) for content in contents)
+    assert first == b"".join(read)
+    assert second == sse_message("snapshot", 1, {"number": 1}) + read[-1]

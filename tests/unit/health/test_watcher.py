@@ -17,10 +17,10 @@ from gangline.health.signs import ReplicaSigns
 from gangline.health.watch_list import START_DELAY, WatchList
 from gangline.health.watcher import HangWatcher
 from gangline.jobs.plan.conditions import status_with_condition
-from gangline.local.stack_sampling import replica_name
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Delta
 from gangline.stacks.model import RankStack
+from gangline.stacks.pods import replica_name
 from gangline.testing import FakeClock, settle
 from gangline.testing.builders import make_job, make_member
 from support.builders.stacks import all_reduce, process

@@ -9,7 +9,7 @@ from gangline.api.core import ContainerState, ContainerStateRunning, ContainerSt
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.log_tails import LogTailCache
-from gangline.jobs.plan.restarts import most_restarted_failure
+from gangline.jobs.plan.failures.records import last_restarted_failure
 from support.builders.observed_jobs import observed_job
 from support.builders.teams import make_framework_job, make_gang
 
@@ -67,6 +67,6 @@ def test_among_equals_the_failure_is_recorded_whose_log_is_known() -> None:
     job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
     pods = (restarted_pod("master-0", 1, RUNNING), restarted_pod("worker-0", 1, RUNNING))
     gang = observed_job(TORCH, job, *pods).gang
-    failure = most_restarted_failure(gang, "pytorch", {"master-0": ("bad data",)})
+    failure = last_restarted_failure(gang, "pytorch", {"master-0": ("bad data",)})
     assert failure is not None
     assert (failure.replica, failure.log) == ("master-0", ("bad data",))

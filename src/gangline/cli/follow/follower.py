@@ -24,7 +24,7 @@ from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_every
 from gangline.cli.follow.job_end import fail_job
-from gangline.cli.follow.job_view import JobView
+from gangline.cli.follow.job_view import JobView, replica_counts
 from gangline.cli.follow.life_signs import (
     IDLE_CORES,
     HangWatch,
@@ -212,12 +212,13 @@ class Follower:
             return
         if self.view.backoff_limit is not None:
             return
-        mistake = self.view.mistake(sum(self.view.replica_counts(self._kind).values()))
+        mistake = self.view.mistake(sum(replica_counts(self.view.job, self._kind).values()))
         if mistake is None:
             return
         text, self._is_ending = self._explain_mistake(mistake), True
         with suppress(KubeError):
-            await fail_job(self._client, job, self.view.failure_record(mistake.replica), text, self._clock.now())
+            failure = self.view.failure_record(self._kind, mistake.replica)
+            await fail_job(self._client, job, failure, text, self._clock.now())
 
     async def _sample_usage(self) -> None:
         now = self._elapsed_seconds()

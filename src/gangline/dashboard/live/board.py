@@ -17,7 +17,16 @@ from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
 from gangline.dashboard.rows.sweeps import SweepView, Trial, TrialNote, deleted_trial_row, sweep_views, trial_note
-from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_group, trimmed_job, trimmed_pod, trimmed_workload
+from gangline.dashboard.rows.trimmed import (
+    JobFields,
+    PodFields,
+    trimmed_event,
+    trimmed_group,
+    trimmed_job,
+    trimmed_pod,
+    trimmed_workload,
+    with_fields,
+)
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary import job_rows
 from gangline.summary.job_rows import NO_DETAILS, UNOBSERVED_AFTER, PodDetails
@@ -100,31 +109,24 @@ class BoardFeed(Feed):
         self._places: Mapping[Key, int] = {}
         self._refused: list[Refusal] = []
         self._refused_changed = False
-        # The namespaces that were looked at one by one; None if all were.
-        self._looked_at: tuple[str, ...] | None = None
         # The uids of jobs without a condition that were looked at again, or will be.
         self._unobserved: set[str] = set()
         self._ended_trials: dict[str, Trial] = {}
-
-    def is_outdated(self) -> bool:
-        return self.is_over or self._looked_at not in (None, self._scopes.known_namespaces)
 
     def watch_problem(self) -> str:
         informers = (*self._jobs.values(), self._pods, self._groups)
         return first_problem(informers)
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             subscribed = stack.enter_context(ExitStack())
-            known = self._scopes.known_namespaces
             scopes = await self._scopes.read_all(JOB_KINDS, self._namespace)
-            if not self._namespace and not any(scope.everywhere for scope in scopes.values()):
-                self._looked_at = known
             for kind in JOB_KINDS:
-                informer = await self._watch(stack, kind, scopes[kind.name], trim=trimmed_job)
+                jobs = with_fields(kind, JobFields)
+                informer = await self._watch(stack, jobs, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
                     self._jobs[kind.plural] = informer
                     subscribed.enter_context(informer.subscribe(self.guarded(self._on_job(kind.plural))))
@@ -142,7 +144,8 @@ class BoardFeed(Feed):
         watch = partial(self._watch, stack)
         self._groups = await watch(PODGROUPS, scopes[PODGROUPS.name], trim=trimmed_group)
         self._queues = await watch(QUEUES, scopes[QUEUES.name])
-        self._pods = await watch(PODS, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
+        pods = with_fields(PODS, PodFields)
+        self._pods = await watch(pods, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
         self._events = await watch(EVENTS, scopes[EVENTS.name], fields=WARNINGS, trim=trimmed_event, index=_by_involved)
         for informer, subscriber in (
             (self._groups, self._on_group),

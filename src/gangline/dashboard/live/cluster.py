@@ -43,26 +43,18 @@ class ClusterFeed(Feed):
         self._rows: dict[str, NodeRow] = {}
         self._dirty: set[str] = set()
         self._refused: list[Refusal] = []
-        # The namespaces whose pods were looked at one by one; None if all were.
-        self._looked_at: tuple[str, ...] | None = None
-
-    def is_outdated(self) -> bool:
-        return self.is_over or self._looked_at not in (None, self._scopes.known_namespaces)
 
     def watch_problem(self) -> str:
         return first_problem((self._nodes, self._pods))
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            known = self._scopes.known_namespaces
             nodes = await self._scopes.read(NODES)
             pods = await self._scopes.read(PODS)
             self._refused = [*nodes.refusals, *pods.refusals]
-            if not pods.everywhere:
-                self._looked_at = known
             informers: list[Informer[Any]] = []
             if not nodes.is_empty:
                 self._nodes = await stack.enter_async_context(self._watches.informer(WatchSpec(NODES)))

@@ -91,7 +91,7 @@ class JobFeed(Feed):
     def watch_problem(self) -> str:
         return first_problem((self._jobs, self._pods, self._events))
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:

@@ -83,11 +83,6 @@ class ReadScopes:
         self._rights = rights
         self._scopes: dict[tuple[Resource[Any], str], ReadScope] = {}
 
-    @property
-    def known_namespaces(self) -> tuple[str, ...]:
-        """The namespaces in which it is looked for what the viewer may read."""
-        return self._rights.known_namespaces
-
     async def read(self, resource: Resource[Any], namespace: str = "") -> ReadScope:
         """The scope of a resource in a namespace, or everywhere; asked for once."""
         namespace = namespace if resource.namespaced else ""
@@ -121,11 +116,6 @@ class ViewerRights:
         # Looked at if the viewer may not list namespaces: those of the kubeconfig, those that a page asked for.
         self._known_namespaces = dict.fromkeys(name for name in home_namespaces if name)
         self._answers: dict[object, tuple[float, Any]] = {}
-
-    @property
-    def known_namespaces(self) -> tuple[str, ...]:
-        """The namespaces that are looked at if the viewer may not read all of them."""
-        return tuple(self._known_namespaces)
 
     async def user(self) -> str:
         """The viewer's name; empty if the server does not tell. Raises `Unauthorized`."""

@@ -163,7 +163,7 @@ class Viewer:
         if (joined := self._feeds.get(name)) is not None and not joined.feed.is_over:
             await joined.feed.check_rights()
         running = self._feeds.get(name)
-        if running is None or running.feed.is_outdated():
+        if running is None or running.feed.is_over:
             if len(self._running) >= MAX_VIEWS:
                 raise TooManyViews(f"more than {MAX_VIEWS} views at once; wait some seconds")
             running = self._feeds[name] = _RunningFeed(make(), self._group)

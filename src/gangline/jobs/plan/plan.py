@@ -22,6 +22,8 @@ from gangline.jobs.plan.assessment import (
 )
 from gangline.jobs.plan.conditions import status_with_condition, status_without_blocked, time_left, timestamp
 from gangline.jobs.plan.creation import child_actions, deletions
+from gangline.jobs.plan.failures.ranks import replica_ranks
+from gangline.jobs.plan.failures.records import may_be_revised, revised_failure, supersedes
 from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
@@ -52,7 +54,7 @@ def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
         case ManagedElsewhere():
             return JobPlan(observed.job.status)
         case AlreadyFinished():
-            return cleanup_plan(framework, observed, finished_status(observed.job))
+            return cleanup_plan(framework, observed, _revised_status(framework, observed))
         case JobSucceeding() | JobFailing():
             return finish_plan(framework, observed, restarts, assessment)
         case JobSuspended():
@@ -61,6 +63,16 @@ def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
             return _active_plan(framework, observed, restarts, assessment)
         case _:
             assert_never(assessment)
+
+
+def _revised_status(framework: Framework[J], observed: ObservedJob[J]) -> JobStatus:
+    """The status of a finished job, with the replica that failed first as far as that is known by now."""
+    status = finished_status(observed.job)
+    if status.first_failure is None or not may_be_revised(status, observed.now):
+        return status
+    logs, ranks = observed.children.log_tails, replica_ranks(framework, observed)
+    first = revised_failure(status.first_failure, observed.gang, framework.facts.container, logs, ranks)
+    return msgspec.structs.replace(status, first_failure=first)
 
 
 def _active_plan(
@@ -129,7 +141,9 @@ def _restart_plan(
     scope = RestartScope.JOB if assessment.restarts_all else RestartScope.REPLICA
     if assessment.restarts_all or uncounted:
         # In a series of failures the first one is reported.
-        keeps_cause = ledger.replaced or assessment.stranded_state is not None
+        keeps_cause = (
+            ledger.replaced and not supersedes(assessment.cause, status.first_failure)
+        ) or assessment.stranded_state is not None
         cause = status.first_failure if keeps_cause else assessment.cause
         if cause != status.first_failure:
             ledger = msgspec.structs.replace(ledger, failed_round=ledger.round)

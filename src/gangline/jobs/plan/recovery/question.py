@@ -11,22 +11,19 @@ from gangline.api.quantity import Quantity, QuantityError
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import Collective, Elastic, Framework, J, JobOutcome
 from gangline.jobs.plan.causes import root_cause
+from gangline.jobs.plan.failures.ranks import replica_ranks
+from gangline.jobs.plan.failures.records import (
+    MAX_MESSAGE_LENGTH,
+    blames_peer,
+    failure_record,
+    failure_time,
+    first_failed,
+)
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.recovery.classes import STALLED
 from gangline.jobs.plan.recovery.decision import FailureCause, FailureFacts, RecoveryStep, recovery_step
 from gangline.jobs.plan.render import training_container
-from gangline.jobs.plan.restarts import (
-    MAX_MESSAGE_LENGTH,
-    PEER_VERDICT_DELAY,
-    PORT_CLASH,
-    VERDICT_DELAY,
-    blames_peer,
-    failed_pods,
-    failure_record,
-    failure_time,
-    first_failed,
-    requested_scope,
-)
+from gangline.jobs.plan.restarts import PEER_VERDICT_DELAY, PORT_CLASH, VERDICT_DELAY, failed_pods, requested_scope
 from gangline.jobs.pods.replicas import Member, is_active, terminated_state
 
 NO_RECOVERY = RecoveryStatus()
@@ -58,12 +55,13 @@ def recovery_question(framework: Framework[J], observed: ObservedJob[J]) -> Reco
         return None
     replaced = observed.job.status.ledger.replaced
     fresh = {member: pod for member, pod in failures.items() if pod.metadata.uid not in replaced}
-    first = first_failed(fresh, container, log_tails)
+    ranks = replica_ranks(framework, observed)
+    first = first_failed(fresh, container, log_tails, ranks)
     if first is None:
         return None
-    member, pod = first
-    record = failure_record(member, pod, container, log_tails)
-    failure = root_cause(record, observed.job.status, observed.gang, container, log_tails) or record
+    member, pod, order_known = first
+    record = failure_record(member, pod, container, log_tails, ranks=ranks, order_known=order_known)
+    failure = root_cause(record, observed.job.status, observed.gang, container, log_tails, ranks) or record
     by_name = {str(seat): seat for seat in observed.gang.seats}
     by_peer = failure == record and blames_peer(pod, container, log_tails)
     delay = PEER_VERDICT_DELAY if by_peer else VERDICT_DELAY

@@ -8,7 +8,7 @@ import msgspec
 
 from gangline.api.denied_access import denied_access, grant_commands
 from gangline.base.python_packages import distribution_of
-from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
+from gangline.jobs.plan.failures.ends import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.failures import CLOCK_TOLERANCE, TRACEBACK_HEADER, ReplicaFailure
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch

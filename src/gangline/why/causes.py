@@ -34,17 +34,12 @@ class DiagnosedCauses:
         target = f"{kind.resource.name}/{metadata.name}"
         try:
             report = diagnose(await collect(self._client, target, metadata.namespace, self._clock))
-        except (Forbidden, NotFound) as error:
-            return _undiagnosed(error)
-        except KubeError:
-            raise
         except GanglineError as error:
-            return _undiagnosed(error)
+            if isinstance(error, KubeError) and not isinstance(error, Forbidden | NotFound):
+                raise
+            log.warning("the failure of a job could not be diagnosed", extra={"error": str(error)})
+            return None
         return failure_cause(report)
-
-
-def _undiagnosed(error: GanglineError) -> None:
-    log.warning("the failure of a job could not be diagnosed", extra={"error": str(error)})
 
 
 def failure_cause(report: Diagnosis) -> FailureCause | None:

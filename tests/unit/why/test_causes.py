@@ -44,8 +44,7 @@ class FailingClient:
         raise self._error
 
     async def iterate(self, *_: Any) -> Any:
-        raise self._error
-        yield
+        yield await self.get()
 
 
 def api_error(kind: type[ApiError]) -> ApiError:

@@ -111,8 +111,9 @@ def stalled(scene: RuleInput) -> Iterator[RuleMatch]:
     if condition is None or condition.status != "True" or case.job.is_finished or not running or is_stuck(case):
         return
     found, _, where = condition.message.partition(": ")
-    evidence = [where or found, f"found at {time_of_day(condition.last_transition_time)} ({condition.reason})"]
-    evidence += [*_stack_lines(case)]
+    since = condition.last_transition_time
+    noticed = f"noticed at {time_of_day(since)} ({condition.reason})" if since is not None else condition.reason
+    evidence = [where or found, noticed, *_stack_lines(case)]
     blamed = [one.name for one in running if one.name in where] if condition.reason == "RankStands" else []
     values = {"found": found, **_hang_steps(case, running)}
     yield RuleMatch(tuple(blamed or (one.name for one in running)), values, tuple(evidence))

@@ -29,7 +29,7 @@ from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
 from gangline.jobs.plan.recovery.decision import with_recovery
-from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods
+from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods, with_early_forgiveness
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
 from gangline.jobs.plan.stall import HangVerdict, plan_with_stall
@@ -106,6 +106,7 @@ def _active_plan(
         status = msgspec.structs.replace(status, ledger=msgspec.structs.replace(status.ledger, draining=False))
     status, overdue_events, overdue_in = _with_overdue_warning(observed, status, children.unended)
     status, timeout_events, timeout_in = _with_timeout_warning(observed, status)
+    status, forgiven_events = with_early_forgiveness(observed, status)
     phase = _active_phase(job.status, status)
     if not observed.is_admitted and job.status.start_time is None:
         # As in v1 a job that waits for its gang has not started: it has no start time and no counters.
@@ -121,7 +122,14 @@ def _active_plan(
         deadline_in,
         forgiveness_in(observed),
     )
-    events = (*events, *children.events, *overdue_events, *timeout_events, *_reported_warnings(observed))
+    events = (
+        *events,
+        *children.events,
+        *overdue_events,
+        *timeout_events,
+        *forgiven_events,
+        *_reported_warnings(observed),
+    )
     return JobPlan(status, children.stages, events, _soonest(delays))
 
 

@@ -12,7 +12,7 @@ from gangline.jobs.framework import Framework, J
 from gangline.jobs.plan.failures.records import LogTails, failure_time, may_be_revised
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import failed_pods, most_restarted
-from gangline.jobs.pods.replicas import training_container_name
+from gangline.jobs.pods.replicas import is_active, training_container_name
 
 MAX_LOG_TAILS = 32
 """Failed pods of one job whose logs are read: those that ended first."""
@@ -43,7 +43,7 @@ class LogTailCache:
         self._tails: BoundedDict[tuple[str, int], tuple[str, ...]] = BoundedDict(MAX_REMEMBERED)
 
     async def read(self, observed: ObservedJob[J]) -> LogTails:
-        """Log tails by pod uid: of pods that failed and are not counted as restarts yet.
+        """Log tails by pod uid: of pods that failed and are not counted as restarts yet, and of those that still run.
 
         If none has, and restarts may exceed the backoff limit, that of the container that was restarted most often: with
         the job its pods go, and their logs.
@@ -58,7 +58,8 @@ class LogTailCache:
         replaced = observed.job.status.ledger.replaced
         pods = [pod for pod in failed_pods(observed.gang).values() if pod.metadata.uid not in replaced]
         if pods:
-            return await self._tails_of(self._reader, sorted(pods, key=self._end_order)[:MAX_LOG_TAILS])
+            tails = await self._tails_of(self._reader, sorted(pods, key=self._end_order)[:MAX_LOG_TAILS])
+            return {**tails, **await self._running_tails(self._reader, observed)}
         limit = self._framework.run_policy(observed.job).backoff_limit
         found = most_restarted(observed.gang, self._container) if limit is not None else None
         if found is None or limit is None or _restart_count(observed) < limit:
@@ -69,6 +70,21 @@ class LogTailCache:
 
     def _end_order(self, pod: Pod) -> datetime:
         return failure_time(pod, self._container) or datetime.max.replace(tzinfo=UTC)
+
+    async def _running_tails(self, reader: LogTailReader, observed: ObservedJob[J]) -> LogTails:
+        """The logs of replicas that run while others have failed: one may have written its error and be about to end.
+
+        On one machine only, where a verdict waits for it.
+        """
+        active = [pod for pod in observed.gang.pods.values() if is_active(pod)] if observed.site.shared_host else []
+        tails: dict[str, tuple[str, ...]] = {}
+
+        async def read(pod: Pod) -> None:
+            container = training_container_name(pod, self._container)
+            tails[pod.metadata.uid] = await reader.tail(pod.metadata.key, container, LOG_LINES)
+
+        await run_all((read(pod) for pod in active[:MAX_LOG_TAILS]), at_once=READS_AT_ONCE)
+        return tails
 
     async def _tails_of(self, reader: LogTailReader, pods: Iterable[Pod]) -> LogTails:
         tails: dict[str, tuple[str, ...]] = {}

@@ -10,6 +10,7 @@ from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.log_tails import LogTailCache
 from gangline.jobs.plan.failures.records import last_restarted_failure
+from gangline.jobs.site import Site
 from support.builders.observed_jobs import observed_job
 from support.builders.teams import make_framework_job, make_gang
 
@@ -53,6 +54,19 @@ async def test_the_log_of_a_restarted_container_is_read_when_the_limit_is_near(
     assert await cache.read(observed) == {"worker-0": ("job-worker-0 pytorch",)}
     await cache.read(observed)
     assert reader.requests == [("job-worker-0", previous)], "once per restart"
+
+
+@pytest.mark.parametrize(
+    ("site", "names"), [(Site(), ["worker-0"]), (Site(shared_host=True), ["master-0", "worker-0"])]
+)
+async def test_on_one_machine_logs_of_replicas_that_run_are_read_when_another_has_failed(
+    site: Site, names: list[str]
+) -> None:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
+    gang = make_gang(TORCH, job, master_0="Running", worker_0="Failed")
+    reader = Reader([])
+    await LogTailCache(reader, TORCH).read(observed_job(TORCH, job, *gang.pods.values(), site=site))
+    assert sorted(reader.requests) == [(f"job-{name}", False) for name in names]
 
 
 @pytest.mark.parametrize("policy", [{}, {"backoffLimit": 3}])

@@ -21,7 +21,7 @@ from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
 from gangline.jobs.plan.causes import root_cause
 from gangline.jobs.plan.conditions import time_left
-from gangline.jobs.plan.failures.first import is_conclusive
+from gangline.jobs.plan.failures.ends import is_conclusive
 from gangline.jobs.plan.failures.ranks import replica_ranks
 from gangline.jobs.plan.failures.records import (
     FailedPod,
@@ -29,6 +29,7 @@ from gangline.jobs.plan.failures.records import (
     failure_record,
     failure_time,
     first_failed,
+    has_written_error,
     last_restarted_failure,
     replica_end,
 )
@@ -149,8 +150,11 @@ def _settling_time(framework: Framework[J], observed: ObservedJob[J]) -> timedel
     ended = [time for time in times if time is not None]
     if not ended:
         return timedelta()
-    # On a busy machine ends come one after the other.
-    until = min(max(ended) + SETTLING_TIME, min(ended) + MAX_SETTLING_TIME)
+    # On a busy machine ends come one after the other, and who has written its error may take a while to end.
+    until = min(ended) + MAX_SETTLING_TIME
+    active = [(member, pod) for member, pod in observed.gang.pods.items() if is_active(pod)]
+    if not any(has_written_error(member, pod, logs, ranks) for member, pod in active):
+        until = min(until, max(ended) + SETTLING_TIME)
     return until - observed.now
 
 

@@ -15,8 +15,9 @@ import msgspec
 from gangline.jobs.plan.failures.last_error import Frame, LastError, last_error
 
 OUTSIDE_REASONS = frozenset({"OOMKilled", "Evicted", "Preempting", "Preempted", "NodeLost", "DeadlineExceeded"})
-CRASH_SIGNALS = frozenset({4, 7, 8, 9, 11, 15, 24, 25, 31})
-"""ILL, BUS, FPE, KILL, SEGV, TERM, XCPU, XFSZ, SYS. Not ABRT and PIPE: libraries end by these when a peer is gone."""
+CRASH_SIGNALS = frozenset({4, 7, 8, 9, 11, 24, 25, 31})
+"""ILL, BUS, FPE, KILL, SEGV, XCPU, XFSZ, SYS. Not ABRT and PIPE: libraries end by these when a peer is gone."""
+TERM_SIGNAL = 15
 PIPE_SIGNAL = 13
 MIN_SIGNAL_CODE, MAX_SIGNAL_CODE = 129, 159
 EXIT_TIME = timedelta(milliseconds=50)
@@ -92,16 +93,41 @@ _PEER_CALL = re.compile(
 _PEER_FUNCTION = re.compile(
     r"(?i)recv|receive|all_?reduce|barrier|gather|exchange|sync|heartbeat|peer|neighbo|wait_for|handshake|collective|ping"
 )
-# Nobody else's failure raises these, wherever they are raised.
-_OWN_ERRORS = frozenset(
+# Errors of the program itself, wherever they are raised; a program may also raise the others on purpose.
+_NATURAL_ERRORS = frozenset(
     {
-        "TypeError", "AttributeError", "NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError",
-        "SyntaxError", "IndentationError", "KeyError", "IndexError", "ZeroDivisionError", "FloatingPointError",
-        "OverflowError", "NotImplementedError", "UnicodeDecodeError", "UnicodeEncodeError", "MemoryError",
-        "FileNotFoundError", "PermissionError", "IsADirectoryError", "NotADirectoryError", "FileExistsError",
-        "RecursionError", "ValueError", "JSONDecodeError", "OutOfMemoryError",
+        "TypeError",
+        "AttributeError",
+        "NameError",
+        "UnboundLocalError",
+        "ImportError",
+        "ModuleNotFoundError",
+        "SyntaxError",
+        "IndentationError",
+        "KeyError",
+        "IndexError",
+        "ZeroDivisionError",
+        "FloatingPointError",
+        "OverflowError",
+        "UnicodeDecodeError",
+        "UnicodeEncodeError",
+        "MemoryError",
+        "FileNotFoundError",
+        "PermissionError",
+        "IsADirectoryError",
+        "NotADirectoryError",
+        "FileExistsError",
+        "RecursionError",
+        "JSONDecodeError",
+        "OutOfMemoryError",
     }
-)  # fmt: skip
+)
+_OWN_ERRORS = _NATURAL_ERRORS | {"ValueError", "NotImplementedError"}
+# What a program raises that takes the end of a stream for data.
+_DATA_ERRORS = frozenset(
+    {"IndexError", "JSONDecodeError", "ValueError", "UnicodeDecodeError", "error", "UnpicklingError"}
+)
+_READS_STREAM = re.compile(r"recv|\.read\w*\(|unpack\(|loads\(")
 # Words for others and for what one has in common with them. They are weak evidence: only times that are close yield.
 _OF_OTHERS = re.compile(
     r"(?i)\b(?:peers?|neighbou?rs?|partners?|bud(?:dy|dies)|team-?mates?|colleagues?|siblings?|counterparts?|comrades?"
@@ -140,7 +166,9 @@ def end_kind(end: ReplicaEnd, error: LastError | None = None) -> EndKind:
     if end.reason in OUTSIDE_REASONS or (end.exit_code is None and not end.was_stopped):
         return EndKind.TAKEN
     number = end_signal(end)
-    if number in CRASH_SIGNALS and not end.was_stopped:
+    # A program may send TERM to itself when it gives up: where times are exact, they tell more.
+    crashed = number in CRASH_SIGNALS or (number == TERM_SIGNAL and not end.is_exact)
+    if crashed and not end.was_stopped:
         return EndKind.CRASHED
     if number == PIPE_SIGNAL:
         return EndKind.COMPLAINT
@@ -159,6 +187,10 @@ def error_kind(error: LastError, replica: str = "", rank: int | None = None) -> 
         return EndKind.COMPLAINT
     if not is_own and error.frames and _is_peer_call(error.frames[-1]):
         return EndKind.COMPLAINT
+    if name in _DATA_ERRORS and error.frames and _READS_STREAM.search(error.frames[-1].source):
+        return EndKind.SUSPECT
+    if name in _NATURAL_ERRORS and error.frames:
+        return EndKind.OWN_ERROR
     message = error_message(error)
     if _OF_OTHERS.search(message) or names_other_member(message, replica, rank):
         return EndKind.SUSPECT
@@ -208,6 +240,14 @@ def onset(end: ReplicaEnd, error: LastError | None = None) -> tuple[float, float
     if error.last_line_at is not None:
         began = min(max(began, error.last_line_at), latest)
     return began.timestamp(), latest.timestamp()
+
+
+def is_conclusive(end: ReplicaEnd) -> bool:
+    """Whether nothing that other replicas may still report makes this end the consequence of another one."""
+    error = end.error
+    kind = end_kind(end, error)
+    natural = kind is EndKind.OWN_ERROR and error.exception.rpartition(".")[2] in _NATURAL_ERRORS
+    return natural or kind is EndKind.TAKEN
 
 
 def blames_peer(end: ReplicaEnd) -> bool:

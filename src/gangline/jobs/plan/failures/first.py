@@ -78,11 +78,6 @@ def first_end(ends: Sequence[ReplicaEnd]) -> FirstEnd | None:
     return _earliest(pool, everyone)
 
 
-def is_conclusive(end: ReplicaEnd) -> bool:
-    """Whether nothing that other replicas may still report can make this end the consequence of another one."""
-    return end_kind(end) in (EndKind.TAKEN, EndKind.OWN_ERROR)
-
-
 def _candidate(index: int, end: ReplicaEnd) -> _Candidate:
     error = end.error
     return _Candidate(index, end, error, end_kind(end, error), *onset(end, error))

@@ -9,9 +9,9 @@ import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
 from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, ConditionType, Failure, JobStatus
-from gangline.jobs.plan.failures.ends import MIN_SIGNAL_CODE, EndKind, ReplicaEnd, end_kind
+from gangline.jobs.plan.failures.ends import MIN_SIGNAL_CODE, EndKind, ReplicaEnd, end_kind, error_kind
 from gangline.jobs.plan.failures.first import first_end
-from gangline.jobs.plan.failures.last_error import plain_lines
+from gangline.jobs.plan.failures.last_error import last_error, plain_lines
 from gangline.jobs.pods.replicas import Gang, Member, terminated_state, training_status
 
 FAILURE_LOG_LINES = 20
@@ -213,6 +213,12 @@ def ended_before_deletion(pod: Pod, container: str) -> bool:
     """Whether a pod that is being deleted had ended by itself before: it has the exit code of a program's own."""
     state = terminated_state(pod, container)
     return state is not None and 0 < state.exit_code < MIN_SIGNAL_CODE
+
+
+def has_written_error(member: Member, pod: Pod, logs: LogTails, ranks: Ranks = NO_RANKS) -> bool:
+    """Whether the log of a replica that runs ends with an error that complains about nobody: it is about to end."""
+    error = last_error(logs.get(pod.metadata.uid, ()))
+    return bool(error.frames) and error_kind(error, str(member), ranks.get(str(member))) is not EndKind.COMPLAINT
 
 
 def last_restarted_failure(gang: Gang, container: str, logs: LogTails, ranks: Ranks = NO_RANKS) -> Failure | None:

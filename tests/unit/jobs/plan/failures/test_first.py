@@ -82,6 +82,13 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...], EndKind]] = {
     "another rank by its number": ({"rank": 2}, traceback("RuntimeError: rank 5 is zonk"), EndKind.SUSPECT),
     "itself by its number": ({"rank": 2}, traceback("RuntimeError: rank 2 is zonk"), EndKind.UNCLEAR),
     "words of others": ({}, ("my neighbour has fallen silent",), EndKind.SUSPECT),
+    "a bug with a word for others": ({}, traceback("KeyError: 'the other link'"), EndKind.OWN_ERROR),
+    "an end of a stream that was taken for data": (
+        {},
+        traceback("IndexError: index out of range", source="kind = connection.recv(1)[0]"),
+        EndKind.SUSPECT,
+    ),
+    "a signal that it may have sent to itself": ({"signal": 15, "code": 143}, (), EndKind.UNCLEAR),
     "an old error that it survived": (
         {},
         (*traceback("KeyError: 'a'"), *(f"step {number}" for number in range(20))),

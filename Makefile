@@ -92,6 +92,7 @@ test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 po
 	GANGLINE_BACKUP_SECONDS=30 $(BIN)/python -m pytest -s tests/e2e/test_backup.py --timeout 600
 	GANGLINE_FUZZ_ROUNDS=250 $(BIN)/python -m pytest tests/contract/test_patches.py --timeout 1200
 	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
+	GANGLINE_GOODPUT_HISTORIES=1000 $(BIN)/python -m pytest tests/property/test_goodput.py --timeout 1800
 	GANGLINE_STARTS=30 $(BIN)/python -m pytest tests/contract/test_brownout.py --timeout 600
 	GANGLINE_QUIET_TURNS=3 $(BIN)/python -m pytest tests/e2e/test_hangs.py tests/unit/health tests/property/test_hang_watch.py --timeout 600
 	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py

@@ -171,6 +171,8 @@ export interface JobDetail {
   events: EventRow[];
   yaml: string;
   progress: Progress | null;
+  /** Seconds of all replicas by what they did, in the order in which they are shown; empty if there is no ledger. */
+  goodput?: Record<string, number>;
   allowed: Allowed;
   recorded?: boolean;
   deleted?: boolean;

@@ -67,15 +67,6 @@ def moved(ledger: GoodputLedger, source: Activity, target: Activity, seconds: in
     return msgspec.structs.replace(ledger, seconds=ordered_seconds(changed))
 
 
-def seconds_until(ledger: GoodputLedger, now: datetime) -> dict[str, int]:
-    """The seconds by activity as of now: since the last entry the replicas are taken to do what they did then."""
-    elapsed = max(0, whole_seconds(now) - whole_seconds(ledger.until))
-    seconds = Counter(ledger.seconds)
-    for activity, count in ledger.replicas.items():
-        seconds[activity] += count * elapsed
-    return ordered_seconds(seconds)
-
-
 def ordered_seconds(seconds: Mapping[str, int]) -> dict[str, int]:
     """The activities that took any time, in their usual order; those that are not known here last."""
     known = [activity.value for activity in Activity]

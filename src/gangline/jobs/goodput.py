@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gangline.api.core import Pod
+from gangline.api.core import ContainerStatus, Pod
 from gangline.api.kubeflow.training import (
     PROGRESS_ANNOTATION,
     ConditionType,
@@ -44,6 +44,8 @@ WRITE_INTERVAL = timedelta(minutes=1)
 does something else than before: the time that passes is no news."""
 MAX_REMEMBERED = 4096
 _QUEUED: Course = (ActivityChange(ALWAYS, Activity.QUEUEING),)
+_NEVER = 2**62
+_NO_CONTAINER = ContainerStatus()
 _TEAM_STATES = (Activity.STALLED, Activity.CHECKPOINTING, Activity.RECOMPUTING)
 
 
@@ -111,7 +113,7 @@ def account(
         ledger = skipped(ledger, now)
     known = before.activities if before is not None else {}
     team = _Team.of(framework, observed, status, ledger, known)
-    courses = (_course(team.courses.get(member), known.get(member), ledger) for member in known or observed.gang.seats)
+    courses = _booked_courses(observed, ledger, team.courses, known)
     ledger = accrue(_with_stall(observed, ledger), courses, team.running, now)
     if status.finished:
         return JobAccount(msgspec.structs.replace(ledger, replicas={}, formed_round=None, reached=None))
@@ -150,14 +152,34 @@ def _beginning(observed: ObservedJob[J]) -> datetime:
     return observed.now if has_past or created is None else min(created, observed.now)
 
 
-def _course(of_pod: Course | None, before: Activity | None, ledger: GoodputLedger) -> Course:
+def _course(of_pod: Course | None, before: Activity, ledger: GoodputLedger) -> Course:
     """The course of a replica: that of its pod, and what it did before that pod was there."""
     if of_pod is None:
-        # Nobody said when the pod was gone: until now.
-        return _QUEUED if before is None else (ActivityChange(ALWAYS, before),)
-    if before is None or of_pod[0].at <= whole_seconds(ledger.until):
+        # Nobody said when the pod was gone: now.
+        return (ActivityChange(ALWAYS, before),)
+    if of_pod[0].at <= whole_seconds(ledger.until):
         return of_pod
     return (ActivityChange(ALWAYS, before), *of_pod)
+
+
+def _booked_courses(
+    observed: ObservedJob[J], ledger: GoodputLedger, courses: Mapping[Member, Course], known: Mapping[Member, Activity]
+) -> list[Course]:
+    """The courses of the replicas that the job had at the last entry: one that is new has no time before."""
+    if known:
+        return [_course(courses.get(member), known[member], ledger) for member in known]
+    count = sum(ledger.replicas.values()) or len(observed.gang.seats)
+    # After a restart of the operator only their number is known. Those whose pods are oldest were there.
+    seats = sorted(observed.gang.seats, key=lambda seat: (courses[seat][0].at if seat in courses else _NEVER, seat))
+    booked = [courses.get(seat, _QUEUED) for seat in seats[:count]]
+    usual = max(ledger.replicas, key=lambda name: ledger.replicas[name], default=Activity.WORKING.value)
+    gone: Course = (ActivityChange(ALWAYS, _own(Activity(usual))),)
+    return booked + [gone] * (count - len(booked))
+
+
+def _own(activity: Activity) -> Activity:
+    """What a replica does by itself in a team that does this together."""
+    return Activity.WORKING if activity in _TEAM_STATES else activity
 
 
 def _at_last(course: Course | None) -> Activity:
@@ -187,14 +209,20 @@ class _Team(NamedTuple):
         courses: dict[Member, Course] = {}
         for member, pod in pods.items():
             training = training_status(pod, container)
-            course = pod_course(pod, training, now, now)
-            if course[-1].activity is known.get(member):
+            course, before = pod_course(pod, training, now, now), known.get(member)
+            if course[-1].activity is before:
                 # It was so at the last entry, too.
                 course = pod_course(pod, training, now, ledger.until)
+            elif before is not None and training == _NO_CONTAINER:
+                # An evicted pod does not tell any more what its container did.
+                course = (ActivityChange(ALWAYS, before), course[-1])
             courses[member] = course
         reached, restarted = _reached(observed, status, ledger.reached, pods, container)
         number = observed.job.status.ledger.round
         formed_at = ALWAYS if ledger.formed_round == number else _formed_at(observed, container)
+        if formed_at is not None and formed_at != ALWAYS and known and known.keys() != set(observed.gang.seats):
+            # It waits for fewer replicas than before, since now.
+            formed_at = whole_seconds(now)
         running = _running_course(observed, status, ledger, reached, restarted)
         if formed_at != ALWAYS:
             running = _waiting_course(running, formed_at)

@@ -1,4 +1,4 @@
-"""How long a job took to start, and how long it ran or waited: read from objects, never from a clock of this process.
+"""How long a job took to start: read from objects, never from a clock of this process.
 
 So a restart of the operator neither loses a time nor measures it twice: each belongs to one change of the status, and
 that change is written once. Times in objects are whole seconds.
@@ -45,42 +45,6 @@ def milestones(job: TrainingJob, status: JobStatus, pods: Iterable[Pod]) -> JobM
         gang_wait=_seconds_between(created, _latest(map(_scheduled_at, pods))),
         all_running=_seconds_between(began, _latest(map(_started_at, pods))),
     )
-
-
-def finished_interval(before: JobStatus, after: JobStatus) -> tuple[str, float] | None:
-    """What a job did until this change of its status, `running` or `waiting`, and for how many seconds.
-
-    None if it goes on with what it did. It runs while its condition Running is True, and waits from its start, or from a
-    restart, until then. The time for which it is suspended counts as neither.
-    """
-    if before.finished:
-        return None
-    is_running, was_suspended = after.holds(ConditionType.RUNNING), before.holds(ConditionType.SUSPENDED)
-    if before.holds(ConditionType.RUNNING):
-        state, is_over, since = "running", not is_running, _transition_time(before, ConditionType.RUNNING)
-    else:
-        stops = after.finished or (after.holds(ConditionType.SUSPENDED) and not was_suspended)
-        state, is_over, since = "waiting", is_running or stops, _waits_since(before, after)
-    until = _latest(condition.last_transition_time for condition in after.conditions if condition.status == "True")
-    seconds = _seconds_between(since, until)
-    return (state, seconds) if is_over and seconds is not None else None
-
-
-def _waits_since(before: JobStatus, after: JobStatus) -> datetime | None:
-    if before.holds(ConditionType.SUSPENDED):
-        return None if after.holds(ConditionType.SUSPENDED) else after.start_time
-    # A restart is later than the start.
-    return _transition_time(before, ConditionType.RESTARTING) or before.start_time or after.start_time
-
-
-def _transition_time(status: JobStatus, kind: ConditionType) -> datetime | None:
-    condition = status.condition(kind)
-    return condition.last_transition_time if condition is not None else None
-
-
-def replica_count(status: JobStatus) -> int:
-    """The number of desired replicas."""
-    return sum(sum(replica.states.values()) for replica in status.replica_statuses.values())
 
 
 def _all_started(status: JobStatus) -> bool:

@@ -16,13 +16,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.training import ConditionType, JobKind, JobStatus, TrainingJob
+from gangline.api.kubeflow.training import QUEUE_LABEL, ConditionType, JobKind, JobStatus, RunPolicy, TrainingJob
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Scheme
 from gangline.base.clock import Clock, SystemClock
+from gangline.goodput.model import Activity
 from gangline.jobs.executor import CreateSlots, EventSink, Executor
 from gangline.jobs.framework import J
-from gangline.jobs.milestones import JobMilestones, finished_interval, has_just_started, milestones, replica_count
+from gangline.jobs.milestones import JobMilestones, has_just_started, milestones
 from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.plan.recovery.bad_nodes import BadNode
@@ -84,8 +85,8 @@ class JobMetrics:
         )
         self.replica_seconds = Counter(
             "gangline_job_replica_seconds_total",
-            "Time that jobs ran or waited between their start and their end, times their replicas.",
-            (*LABELS, "state"),
+            "Seconds of replicas by what they did, as the goodput ledgers of jobs have them.",
+            (*LABELS, "queue", "activity"),
             registry=registry,
         )
         self.states = JobStateCollector(clock or SystemClock(), is_leading)
@@ -111,10 +112,8 @@ class KindMetrics:
     def observe_times(self, job: TrainingJob, after: JobStatus, pods: PodsOfJob) -> None:
         """Count the times that end with this change of a job's status. The pods are read only if they are needed."""
         labels = (job.metadata.namespace, self._framework)
-        interval = finished_interval(job.status, after)
-        if interval is not None:
-            state, seconds = interval
-            self._metrics.replica_seconds.labels(*labels, state).inc(seconds * replica_count(after))
+        for activity, seconds in _booked_seconds(job.status, after).items():
+            self._metrics.replica_seconds.labels(*labels, queue_of(job), activity).inc(seconds)
         if has_just_started(job.status, after):
             self._observe_start(labels, milestones(job, after, pods(job.metadata.uid)))
 
@@ -135,6 +134,25 @@ class KindMetrics:
         counters = self._metrics.children.get(plural)
         if counters is not None:
             counters[event].labels(namespace, self._framework).inc()
+
+
+def _booked_seconds(before: JobStatus, after: JobStatus) -> dict[str, int]:
+    """What was added to the ledger of a job. Time that was moved from one activity to another is not added twice."""
+    if after.goodput is None:
+        return {}
+    earlier = before.goodput.seconds if before.goodput is not None else {}
+    names = {**earlier, **after.goodput.seconds}
+    added = {name: after.goodput.seconds.get(name, 0) - earlier.get(name, 0) for name in names}
+    moved = -sum(seconds for seconds in added.values() if seconds < 0)
+    added[Activity.STALLED] = added.get(Activity.STALLED, 0) - moved
+    return {name: seconds for name, seconds in added.items() if seconds > 0}
+
+
+def queue_of(job: TrainingJob) -> str:
+    """The queue of a job: that of Kueue, else the one of its scheduling policy; empty if it has none."""
+    policy = getattr(getattr(job, "spec", None), "run_policy", None)
+    scheduling = policy.scheduling_policy if isinstance(policy, RunPolicy) else None
+    return job.metadata.labels.get(QUEUE_LABEL) or (scheduling.queue if scheduling is not None else "")
 
 
 def transitions(before: JobStatus, after: JobStatus) -> dict[str, int]:

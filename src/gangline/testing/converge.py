@@ -175,6 +175,8 @@ def comparable_state(world: World) -> str:
         f"{kind}/{name}": _comparable_object(world, kind, body) for (kind, name), body in world.server.objects.items()
     }
     status = dict((world.body or {}).get("status") or {})
+    # A new process of the operator knows only what the pods date, and the kubelet of a world dates little.
+    status.pop("goodput", None)
     if "conditions" in status:
         # When a job was blocked last, and by what first, depends on the faults.
         status["conditions"] = [condition for condition in status["conditions"] if condition["type"] != "Blocked"]

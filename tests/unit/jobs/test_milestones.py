@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from gangline.api.core import (
     ContainerState,
     ContainerStateRunning,
@@ -15,7 +13,7 @@ from gangline.api.core import (
 )
 from gangline.api.kubeflow.training import ConditionType, JobStatus, ReplicaStatus, TrainingJob
 from gangline.api.meta import Condition, ObjectMeta
-from gangline.jobs.milestones import JobMilestones, finished_interval, has_just_started, milestones, replica_count
+from gangline.jobs.milestones import JobMilestones, has_just_started, milestones
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -100,74 +98,3 @@ def test_a_job_has_started_when_its_last_replica_has_and_only_once() -> None:
 
 def test_a_restarted_job_does_not_start_again() -> None:
     assert not has_just_started(status(**WAITING, restarts=1), status(**STARTED, restarts=1))
-
-
-def test_replicas_are_counted_whatever_they_do() -> None:
-    assert replica_count(status(**WAITING, Master={"Failed": 1})) == 3
-
-
-# What it did
-
-
-RUNNING = condition(ConditionType.RUNNING, 30)
-CREATED_AT = condition(ConditionType.CREATED, 0)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "interval"),
-    [
-        pytest.param(status(start=None), status(CREATED_AT), None, id="it has only begun"),
-        pytest.param(status(CREATED_AT), status(CREATED_AT, RUNNING), ("waiting", 30), id="waited, then runs"),
-        pytest.param(status(start=None), status(CREATED_AT, RUNNING), ("waiting", 30), id="seen late"),
-        pytest.param(status(CREATED_AT, RUNNING), status(CREATED_AT, RUNNING), None, id="runs on"),
-        pytest.param(
-            status(CREATED_AT, RUNNING),
-            status(CREATED_AT, condition(ConditionType.RESTARTING, 100), restarts=1),
-            ("running", 70),
-            id="ran, then restarts",
-        ),
-        pytest.param(
-            status(CREATED_AT, condition(ConditionType.RESTARTING, 100)),
-            status(CREATED_AT, condition(ConditionType.RUNNING, 110)),
-            ("waiting", 10),
-            id="waits from the restart on",
-        ),
-        pytest.param(
-            status(CREATED_AT, RUNNING),
-            status(CREATED_AT, condition(ConditionType.RUNNING, 90, "False"), condition(ConditionType.SUCCEEDED, 90)),
-            ("running", 60),
-            id="ran to its end",
-        ),
-        pytest.param(
-            status(CREATED_AT), status(CREATED_AT, condition(ConditionType.FAILED, 40)), ("waiting", 40), id="never ran"
-        ),
-        pytest.param(
-            status(CREATED_AT, condition(ConditionType.FAILED, 40)),
-            status(CREATED_AT, condition(ConditionType.FAILED, 40)),
-            None,
-            id="has ended before",
-        ),
-        pytest.param(
-            status(CREATED_AT),
-            status(CREATED_AT, condition(ConditionType.SUSPENDED, 9)),
-            ("waiting", 9),
-            id="suspended",
-        ),
-        pytest.param(
-            status(CREATED_AT, condition(ConditionType.SUSPENDED, 9)),
-            status(CREATED_AT, condition(ConditionType.SUSPENDED, 900, "False"), start=900),
-            None,
-            id="suspension is no waiting",
-        ),
-        pytest.param(
-            status(condition(ConditionType.SUSPENDED, 9)),
-            status(condition(ConditionType.RUNNING, 920), start=900),
-            ("waiting", 20),
-            id="resumed and runs",
-        ),
-    ],
-)
-def test_an_interval_ends_with_a_change(
-    before: JobStatus, after: JobStatus, interval: tuple[str, float] | None
-) -> None:
-    assert finished_interval(before, after) == interval

@@ -19,9 +19,9 @@ from gangline.api.kubeflow.kinds import (
     TFJob,
     TFJobSpec,
 )
-from gangline.api.kubeflow.training import JobStatus, ReplicaStatus
+from gangline.api.kubeflow.training import GoodputLedger, JobStatus, ReplicaStatus, RunPolicy, SchedulingPolicy
 from gangline.api.meta import Condition, ObjectMeta
-from gangline.operator.metrics import JobMetrics, transitions
+from gangline.operator.metrics import JobMetrics, queue_of, transitions
 from gangline.runtime.cache import Cache
 from gangline.testing.clock import FakeClock
 
@@ -95,8 +95,38 @@ def test_the_times_of_a_start_are_observed_once_from_the_pods_of_the_job() -> No
     assert registry.get_sample_value("gangline_job_pods_created_seconds_sum", LABELS) == 2
     assert registry.get_sample_value("gangline_job_pods_created_seconds_count", LABELS) == 1
     assert registry.get_sample_value("gangline_job_all_running_seconds_count", LABELS) is None
-    waited = registry.get_sample_value("gangline_job_replica_seconds_total", {**LABELS, "state": "waiting"})
-    assert waited == 30 * 2
+
+
+def test_what_is_added_to_the_ledger_of_a_job_is_counted_once_by_queue_and_activity() -> None:
+    registry = CollectorRegistry()
+    report = JobMetrics(registry).for_kind(TRAINING_KINDS[0])
+    metadata = ObjectMeta(name="job", namespace="team", uid="u", labels={"kueue.x-k8s.io/queue-name": "research"})
+    job = TFJob(metadata=metadata, spec=TFJobSpec(tf_replica_specs={}))
+
+    def write(**seconds: int) -> None:
+        nonlocal job
+        after = msgspec.structs.replace(
+            job.status, goodput=GoodputLedger(since=ZERO, until=ZERO, seconds=dict(seconds))
+        )
+        report.observe_times(job, after, lambda uid: ())
+        job = msgspec.structs.replace(job, status=after)
+
+    def counted(activity: str) -> float | None:
+        labels = {**LABELS, "queue": "research", "activity": activity}
+        return registry.get_sample_value("gangline_job_replica_seconds_total", labels)
+
+    write(queueing=20)
+    write(queueing=20, working=100)
+    assert (counted("queueing"), counted("working")) == (20, 100)
+    # 60 seconds of work were none, and 10 passed: 170 in all, none of them twice.
+    write(queueing=20, working=40, stalled=70)
+    assert (counted("queueing"), counted("working"), counted("stalled")) == (20, 100, 10)
+
+
+def test_the_queue_of_a_job_is_that_of_its_scheduling_policy_without_kueue() -> None:
+    policy = RunPolicy(scheduling_policy=SchedulingPolicy(queue="nightly"))
+    assert queue_of(TFJob(spec=TFJobSpec(tf_replica_specs={}, run_policy=policy))) == "nightly"
+    assert queue_of(TFJob(spec=TFJobSpec(tf_replica_specs={}))) == ""
 
 
 def job_with(name: str, *conditions: str, age: float = 0) -> TFJob:

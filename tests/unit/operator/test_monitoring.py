@@ -39,7 +39,7 @@ def operator_metrics() -> PrometheusMetrics:
             kind.count_child("team", plural, event)
     for histogram in (jobs.pods_created_seconds, jobs.gang_wait_seconds, jobs.all_running_seconds):
         histogram.labels("team", "tensorflow").observe(1)
-    jobs.replica_seconds.labels("team", "tensorflow", "running").inc()
+    jobs.replica_seconds.labels("team", "tensorflow", "", "working").inc()
     metrics.observe_request("GET", "host", "200", 0.1)
     metrics.leader_gauge("lease")
     metrics.queue_metrics("tfjob-controller")

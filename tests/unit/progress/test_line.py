@@ -104,3 +104,17 @@ def test_what_goes_to_the_api_is_small_and_reads_back() -> None:
     assert parse_progress(progress_line(small)) == small
     assert len(progress_line(small)) < 2000
     assert bounded_progress(Progress(3)) == Progress(3)
+
+
+def test_a_line_may_say_that_a_checkpoint_is_being_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    report(step=3, checkpoint="begin")
+    report(step=3, checkpoint="end")
+    # As before there was such a word, a number is a metric.
+    report(step=4, checkpoint=7)
+    begin, end, number = (parse_progress(line) for line in capsys.readouterr().out.splitlines())
+    assert begin == Progress(3, checkpoint="begin")
+    assert end == Progress(3, checkpoint="end")
+    assert number == Progress(4, metrics={"checkpoint": 7})
+    assert parse_progress(progress_line(bounded_progress(begin))) == begin
+    unknown = parse_progress('{"progress": {"step": 1, "checkpoint": ["begin"]}}')
+    assert unknown == Progress(1)

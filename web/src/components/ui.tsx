@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { JobRow, Progress, Refusal } from "../api";
-import { t, word } from "../i18n";
+import { type Key, t, word } from "../i18n";
 import { refusalSentences } from "../model/board";
 import { numberText, percentText } from "../model/numbers";
 import { durationText, moment } from "../model/time";
@@ -26,6 +26,24 @@ export function metricsOf(progress: Progress | null): [string, number][] {
 }
 
 /** A bar with its words: the words say all that the bar says. */
+/** What the time of a job's replicas went into, as a thin bar with the share of work beside it. */
+export function GoodputBar({ seconds }: { seconds: Record<string, number> }) {
+  const parts = Object.entries(seconds).filter(([, part]) => part > 0);
+  const total = parts.reduce((sum, [, part]) => sum + part, 0);
+  if (!total) return null;
+  const texts = parts.map(([name, part]) => `${t(`goodput.${name}` as Key)} ${percentText(part / total)}`);
+  return (
+    <span class="progress">
+      <span class="progress-track goodput" role="img" aria-label={texts.join(", ")} title={texts.join("\n")}>
+        {parts.map(([name, part]) => (
+          <span key={name} class={`goodput-part goodput-${name}`} style={{ flexGrow: part }} />
+        ))}
+      </span>
+      <span class="progress-text">{percentText((seconds.working ?? 0) / total)}</span>
+    </span>
+  );
+}
+
 export function ProgressBar({ progress, name, plain = false }: { progress: Progress | null; name: string; plain?: boolean }) {
   const fraction = progress?.fraction ?? (progress?.step != null && progress.total ? progress.step / progress.total : null);
   if (!progress || fraction === null) {

@@ -6,7 +6,7 @@ import { jobPath } from "../api";
 import { Icon } from "../components/icons";
 import { Actions } from "../components/actions";
 import { Why } from "../components/why";
-import { Failure, Loading, Notice, ProgressBar, Refusals, StateBadge, type Tab, TabPanel, Tabs, ageText, metricsOf, runTimeText } from "../components/ui";
+import { Failure, GoodputBar, Loading, Notice, ProgressBar, Refusals, StateBadge, type Tab, TabPanel, Tabs, ageText, metricsOf, runTimeText } from "../components/ui";
 import { MarkList, Timeline, TimelineTable } from "../components/timeline";
 import { useViewer } from "../context";
 import { go, useFetched, useFollowed, useMedia, useNow } from "../hooks";
@@ -205,6 +205,14 @@ function JobHead({ detail, id, now, readOnly }: { detail: JobDetail; id: string;
             <dd>
               <ProgressBar progress={progress} name={row.name} />
               {progress.step != null && <span class="sub">{progress.total ? t("progress.stepOf", { step: numberText(progress.step), total: numberText(progress.total) }) : t("progress.step", { step: numberText(progress.step) })}</span>}
+            </dd>
+          </div>
+        )}
+        {detail.goodput && Object.keys(detail.goodput).length > 0 && (
+          <div class="fact wide">
+            <dt>{t("job.goodput")}</dt>
+            <dd>
+              <GoodputBar seconds={detail.goodput} />
             </dd>
           </div>
         )}

@@ -55,6 +55,8 @@ DRILL_ANNOTATION = "local.gangline.dev/drill"
 DRILL_RESULT_ANNOTATION = "local.gangline.dev/drilled"
 """Annotation of a pod: the node's response to that request."""
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a job: the queue of Kueue in which it waits."""
 RUN_ENDED_ANNOTATION = "local.gangline.dev/run-ended"
 """Annotation of an archived job: when its run ended and, if the job had not finished, a space and the reason."""
 RUN_COMMAND_ANNOTATION = "local.gangline.dev/run-command"

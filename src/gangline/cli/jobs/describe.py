@@ -19,6 +19,7 @@ from gangline.cli.resources.lookup import find_job, is_builtin_kind
 from gangline.kube.client import Client
 from gangline.progress.line import parse_progress
 from gangline.summary import event_rows, job_rows
+from gangline.summary.goodput_rows import goodput_text
 from gangline.summary.job_rows import NONE, PodDetails
 from gangline.summary.job_state import conditions, job_state, replica_specs
 from gangline.summary.log_lines import printable_text
@@ -98,6 +99,7 @@ def _header_section(job: ServerJob, pods: PodDetails, now: datetime) -> str:
         "Started": f"{human_duration(now - start)} ago" if start else "",
         "Ended": ended,
         "Progress": _progress_line(body, now),
+        "Goodput": goodput_text(body, now),
     }
     return "".join(f"{name + ':':<14} {value}\n" for name, value in fields.items() if value)
 

@@ -22,6 +22,7 @@ from gangline.cli.connect.server import NoServer, ServerOptions, ServerTarget, f
 from gangline.cli.exit_codes import NOT_FOUND
 from gangline.cli.flags.commands import cli_command, completed_by
 from gangline.cli.flags.server_options import server_options_all
+from gangline.cli.jobs.top_goodput import show_goodput
 from gangline.cli.jobs.top_timeline import TopTimeline
 from gangline.cli.output import tables
 from gangline.cli.output.curve import SPARKLINE_BLOCKS
@@ -71,9 +72,12 @@ class TopRequest(NamedTuple):
     metavar="METRIC",
     help="Draw the curve of a metric that JOB reports, such as loss; may be repeated.",
 )
+@click.option("--goodput", is_flag=True, help="Show what the time of the replicas went into, by namespace and queue.")
 @click.option("--no-headers", is_flag=True, help="Leave out the column titles.")
 @server_options_all
-def top(job: str | None, watch: bool, curves: tuple[str, ...], no_headers: bool, server: ServerOptions) -> int:
+def top(
+    job: str | None, watch: bool, curves: tuple[str, ...], goodput: bool, no_headers: bool, server: ServerOptions
+) -> int:
     r"""Show the CPU and memory that the replicas of jobs use; without any server, those of this machine.
 
     \b
@@ -81,6 +85,7 @@ def top(job: str | None, watch: bool, curves: tuple[str, ...], no_headers: bool,
       gangline top linear          of one job, with its timeline
       gangline top linear -w --curve loss
       gangline top -A              of all namespaces
+      gangline top -A --goodput    what the time of all replicas went into
 
     The timeline has a row for each replica, with failures and restarts, and one for each metric that is reported. It
     is also there for a job that has ended, and of a job that is gone there is what was recorded of it.
@@ -93,6 +98,11 @@ def top(job: str | None, watch: bool, curves: tuple[str, ...], no_headers: bool,
     if curves and not job:
         raise InputError("--curve: is about one job; write its name: gangline top JOB --curve loss")
 
+    if goodput:
+        if watch or curves:
+            raise InputError("--goodput: is shown once and without curves; leave out --watch and --curve")
+        target = find_server(server)
+        return run_blocking_at(target, server, partial(show_goodput, job, headers=not no_headers), missing=NOT_FOUND)
     request = TopRequest(job, watch, curves, headers=not no_headers)
     try:
         target = find_server(server)

@@ -11,6 +11,7 @@ from gangline.dashboard.rows.job_row import JobRow, ProgressView, ViewStruct, jo
 from gangline.dashboard.rows.queues import gang_phase
 from gangline.progress.line import parse_progress
 from gangline.summary import event_rows, job_rows
+from gangline.summary.goodput_rows import goodput_seconds
 from gangline.summary.job_rows import PROGRESS_ANNOTATION, PodDetails
 from gangline.summary.job_state import conditions
 from gangline.summary.objects import ServerJob
@@ -107,6 +108,8 @@ class JobDetail(ViewStruct, frozen=True):
     progress: ProgressView | None
     # The first failure as `describe` shows it; None if there is none.
     first_failure: Mapping[str, Any] | None
+    # Seconds of the replicas by activity, in the order in which they are shown; empty if there is no ledger.
+    goodput: Mapping[str, int]
     allowed: AllowedActions
     # Whether it comes from the history, and whether the job is gone.
     recorded: bool
@@ -228,6 +231,7 @@ def job_detail(
         yaml=object_yaml(body) if with_yaml else "",
         progress=progress_view(status.get("progress"), deleted=deleted),
         first_failure=status.get("firstFailure"),
+        goodput=goodput_seconds(body, now),
         allowed=NOTHING_ALLOWED,
         recorded=recorded,
         deleted=deleted,

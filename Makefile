@@ -83,6 +83,7 @@ test-engines: dev ## run pods in containers of podman and docker, with a registr
 
 test-browser: dev ## the dashboard's pages in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
 	PYTHON=$(abspath $(BIN)/python) hack/browser.sh
+	hack/kubernetes.sh
 	GANGLINE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
 
 test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 power losses, backups under load, ten minutes of odd requests, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
@@ -107,6 +108,9 @@ bench-runtime: dev ## decode, cache, watch and request rates, side by side with 
 
 bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
+
+bench-stacks: dev ## the stacks of 64 local ranks: under 2 seconds
+	$(BIN)/python bench/stacks_bench.py
 
 bench-dashboard: dev ## first view, memory, CPU and delay of the dashboard with 2,000 jobs and 20 viewers
 	$(BIN)/python bench/dashboard_bench.py

@@ -167,6 +167,30 @@ async def test_trials_of_a_sweep_are_ranked(tmp_path: Path) -> None:
         assert (await browser.call("GET", "/api/sweeps/none"))[0] == 404
 
 
+async def test_a_trial_that_nobody_watched_when_it_was_deleted_is_ranked_from_the_history(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    async with dashboard_plane(tmp_path, history=history) as plane, plane.logged_in() as browser:
+        recording = StoreRecording(history, tmp_path / "pods", SystemClock())
+        recording.start(plane.store)
+        async with background_tasks(recording.run()):
+            note = {"trial": 7, "parameters": {"lr": "0.1"}, "metric": "loss", "maximize": False}
+            metadata = {
+                "labels": {"training.gangline.dev/sweep": "rates"},
+                "annotations": {"training.gangline.dev/trial": json.dumps(note)},
+            }
+            program = "from gangline import progress\nprogress.report(step=1, total=1, loss=0.25)\n"
+            body = job_body("trial-7", [sys.executable, "-c", program], workers=0, **metadata)
+            await plane.client.create(PYTORCHJOBS, body, namespace="default")
+            reader = HistoryReader(history)
+            await wait_until(lambda: [job for job in reader.jobs() if job.state == "Succeeded"])
+            await plane.client.delete(PYTORCHJOBS, Key("default", "trial-7"))
+            await wait_until(lambda: [job for job in reader.jobs() if job.deleted])
+            sweep = await browser.get("/api/sweeps/rates")
+            (trial,) = sweep["trials"]
+            assert (trial["rank"], trial["number"], trial["value"], trial["row"]["deleted"]) == (1, 7, 0.25, True)
+        recording.finish()
+
+
 async def test_a_deleted_job_is_still_there_with_its_timeline_logs_and_cause(tmp_path: Path) -> None:
     history = tmp_path / "history"
     async with dashboard_plane(tmp_path, history=history) as plane, plane.logged_in() as browser:

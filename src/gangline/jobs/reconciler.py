@@ -13,6 +13,7 @@ from gangline.jobs.bounded import BoundedDict
 from gangline.jobs.cause_reader import CauseReader
 from gangline.jobs.executor import CreateRejected, Executor, rejections
 from gangline.jobs.framework import Framework, J
+from gangline.jobs.goodput import GoodputBook, plan_with_goodput
 from gangline.jobs.log_tails import LogTailCache, LogTailReader
 from gangline.jobs.observer import Observer
 from gangline.jobs.pacing import COUNTER_INTERVAL, MAX_REMEMBERED, StatusPacer
@@ -76,6 +77,7 @@ class CachedJobReconciler(Generic[J]):
         self._log_tails, self._causes = LogTailCache(logs, framework), causes
         self._pacer = StatusPacer(clock or SystemClock(), counter_interval, cache_is_current=cache_is_current)
         self._verdict_retries = verdict_retries or VerdictRetries()
+        self._goodput = GoodputBook()
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """One reconcile of one job. Returns after how long to look again although nothing changes; None: no need."""
@@ -102,11 +104,14 @@ class CachedJobReconciler(Generic[J]):
             observed = self._observe(key, log_tails, cause)
             if observed is None:
                 return None
-        plan = self._pacer.without_progress(observed.job, reconcile_plan(self._framework, observed))
+        plan = reconcile_plan(self._framework, observed)
+        ledger = self._goodput.account(self._framework, observed, plan.status)
+        plan = self._pacer.without_progress(observed.job, plan)
         self._pacer.record_plan(observed)
         delay = self._pacer.counters_due_in(observed, plan)
         if delay is not None:
             return delay
+        plan = plan_with_goodput(observed, plan, ledger)
         if self._pacer.defer_status(observed, plan):
             await self._apply(observed, plan, defer_status=True)
             return timedelta()

@@ -10,21 +10,46 @@ not depend on gangline prints the same line itself. docs/progress.md has one to 
 
 import json
 import sys
+from typing import Literal
 
 __all__ = ["report"]
 
 
-def report(*, step: float, total: float | None = None, **metrics: float) -> None:
+def report(
+    *,
+    step: float,
+    total: float | None = None,
+    checkpoint: Literal["begin", "end"] | float | None = None,
+    **metrics: float,
+) -> None:
     """Report that `step` of `total` is done, with any metrics. Never raises because of a metric's value.
+
+    `checkpoint="begin"` says that a checkpoint is being saved, until the next report, such as `checkpoint="end"`. A
+    number is a metric of that name.
 
     The line is written whole and at once, also to a pipe. Numbers that JSON does not have (NaN, infinity) are
     left out;
     numbers of other libraries (numpy, torch) are converted.
     """
-    said = {"step": step, **({} if total is None else {"total": total}), **metrics}
-    numbers = {name: number for name, value in said.items() if (number := _json_number(value)) is not None}
-    sys.stdout.write(json.dumps({"progress": numbers}) + "\n")
+    _offer_stacks_once()
+    values = {"step": step, "total": total, **metrics, "checkpoint": checkpoint}
+    body = {name: number for name, value in values.items() if (number := _json_number(value)) is not None}
+    saving = {"checkpoint": checkpoint} if isinstance(checkpoint, str) else {}
+    sys.stdout.write(json.dumps({"progress": {**body, **saving}}) + "\n")
     sys.stdout.flush()
+
+
+_stacks_offered = False
+
+
+def _offer_stacks_once() -> None:
+    """Let `gangline stacks` see where this program stands. Imported here: a program that never reports needs none of it."""
+    global _stacks_offered
+    if not _stacks_offered:
+        _stacks_offered = True
+        from gangline.progress.stacks import offer_stacks
+
+        offer_stacks()
 
 
 def _json_number(value: object) -> float | int | None:

@@ -12,6 +12,9 @@ MAX_METRICS, MAX_METRIC_NAME_LENGTH = 16, 63
 MAX_EXACT_INTEGER = 2**53
 """Larger integers are written as floating point, because many JSON readers cannot hold them exactly."""
 
+CHECKPOINT_BEGIN = "begin"
+CHECKPOINT_WORDS = (CHECKPOINT_BEGIN, "end")
+
 
 MAX_REMAINING_SECONDS = 10 * 365 * 86400
 """A longer estimate is none: no calendar can hold it."""
@@ -27,6 +30,8 @@ class Progress(NamedTuple):
     metrics: Mapping[str, float] = {}
     # How long the rest takes, if the program says so.
     remaining_seconds: float | None = None
+    # `begin`: the program saves a checkpoint from now on; `end`: it has saved one.
+    checkpoint: str = ""
 
     @property
     def fraction(self) -> float | None:
@@ -40,7 +45,7 @@ def parse_progress(text: str) -> Progress | None:
     """The report in a line of output; None for any other line. Never raises.
 
     `step` must be a number. Metrics that are not numbers, or whose names cannot be printed, are skipped, and so are a
-    `total` and `remaining_seconds` that are none.
+    `total` and `remaining_seconds` that are none. `checkpoint` is `begin` or `end`; a number is a metric.
     """
     text = text.strip()
     if not text.startswith("{") or '"progress"' not in text or len(text) > MAX_LINE_LENGTH:
@@ -56,7 +61,9 @@ def parse_progress(text: str) -> Progress | None:
     numbers: dict[str, float] = {name: value for name, value in body.items() if is_number(value) and name.isprintable()}
     step, total = numbers.pop("step", None), numbers.pop("total", None)
     remaining = _credible_remaining(numbers.pop("remaining_seconds", None))
-    return None if step is None else Progress(step, total, numbers, remaining)
+    checkpoint = body.get("checkpoint")
+    checkpoint = checkpoint if checkpoint in CHECKPOINT_WORDS else ""
+    return None if step is None else Progress(step, total, numbers, remaining, checkpoint)
 
 
 def bounded_progress(progress: Progress) -> Progress:
@@ -64,15 +71,22 @@ def bounded_progress(progress: Progress) -> Progress:
     names = [name for name in progress.metrics if _is_metric_name(name)][:MAX_METRICS]
     total = None if progress.total is None else _exact_number(progress.total)
     metrics = {name: _exact_number(progress.metrics[name]) for name in names}
-    return Progress(_exact_number(progress.step), total, metrics, _credible_remaining(progress.remaining_seconds))
+    return Progress(
+        _exact_number(progress.step),
+        total,
+        metrics,
+        _credible_remaining(progress.remaining_seconds),
+        progress.checkpoint,
+    )
 
 
 def progress_line(progress: Progress) -> str:
     """The line that `parse_progress` decodes to this progress."""
     total = {} if progress.total is None else {"total": progress.total}
     remaining = {} if progress.remaining_seconds is None else {"remaining_seconds": progress.remaining_seconds}
-    numbers = {"step": progress.step, **total, **remaining, **progress.metrics}
-    return json.dumps({"progress": numbers}, separators=(",", ":"))
+    checkpoint = {"checkpoint": progress.checkpoint} if progress.checkpoint else {}
+    body = {"step": progress.step, **total, **remaining, **checkpoint, **progress.metrics}
+    return json.dumps({"progress": body}, separators=(",", ":"))
 
 
 def _is_metric_name(name: str) -> bool:

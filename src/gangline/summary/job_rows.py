@@ -65,7 +65,10 @@ def job_cells(job: JSON, now: datetime, *, wide: bool = False, pods: PodDetails 
 
 def needs_pods(job: JSON) -> bool:
     """Whether the status of a job alone may not tell how many replicas are ready, or what it waits for."""
-    return may_wait(job) or waits_for_kueue(job) or (job_state(job) == "Running" and _may_be_unready(job))
+    state = job_state(job)
+    if state in WAITING_STATES or (state == "Suspended" and waits_for_kueue(job)):
+        return True
+    return state == "Running" and (_may_be_unready(job) or lacks_replicas(job))
 
 
 def may_wait(job: JSON) -> bool:
@@ -190,7 +193,7 @@ def _candidate_reasons(job: JSON, now: datetime, pods: PodDetails) -> Iterator[s
         yield pods.reason
     if state in ("Succeeded", "Suspended", "Terminating"):
         return
-    if state in ("Blocked", STOPPED):
+    if state in ("Blocked", "Stalled", STOPPED):
         yield condition_message(job, state)
     if state == "Failed":
         yield failure_text(failure) if failure else condition_message(job, "Failed")

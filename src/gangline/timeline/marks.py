@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON
 from gangline.timeline.facts import child, condition, end_text, integer, moment, text, unix_time
-from gangline.timeline.job_history import JobHistory, job_failed, replica_counts
+from gangline.timeline.job_history import JobHistory, job_failed, replica_counts, stalls
 from gangline.timeline.model import FailureLink, MarkKind, TimelineMark
 from gangline.timeline.pods import EVICTION_REASONS, LOST_REASONS, STOPPED_REASON, PodLife
 from gangline.timeline.rows import END, JobTimes, end_or_never, ended_by_itself
@@ -136,6 +136,8 @@ def _job_marks(history: JobHistory, times: JobTimes) -> Iterator[TimelineMark]:
         yield TimelineMark(MarkKind.SUSPENDED, interval.start, text="suspended")
         if interval.end is not None:
             yield TimelineMark(MarkKind.RESUMED, interval.end, text="resumed")
+    for at, message in stalls(history.job):
+        yield TimelineMark(MarkKind.STALLED, at, text=f"stalled: {message}")
     before: dict[str, int] = {}
     for at, body in history.job.bodies:
         counts = replica_counts(body)

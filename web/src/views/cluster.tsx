@@ -23,7 +23,7 @@ export function Cluster({ query }: { query: URLSearchParams }) {
   useEffect(() => report(cluster.connection), [cluster.connection]);
   const text = query.get("text") ?? "";
   const gang = query.get("gang") ?? "";
-  const set = (change: Record<string, string>): void => go(address(["cluster"], { text, gang, ...change }), true);
+  const set = (change: Record<string, string>): void => go(address(["cluster"], { text, gang, ...(at ? { at } : {}), ...change }), true);
   useShortcuts([{ keys: "/", label: "keys.search", run: () => document.querySelector<HTMLInputElement>("#node-search")?.focus() }]);
 
   const nodes = cluster.data?.nodes ?? [];
@@ -51,7 +51,7 @@ export function Cluster({ query }: { query: URLSearchParams }) {
               </Field>
             </div>
           </header>
-          {cluster.data !== null && nodes.length === 0 && <Empty title={t("cluster.none")} />}
+          {cluster.data !== null && nodes.length === 0 && <Empty title={t(cluster.data.refused?.some((one) => one.resource === "nodes") ? "cluster.hidden" : "cluster.none")} />}
           {nodes.length > 0 && shown.length === 0 && <Empty title={t("board.noMatch")} />}
           {shown.length > 0 && <HeatMap nodes={shown} resources={resources} gang={gang} choose={(name) => set({ gang: name === gang ? "" : name })} />}
         </section>

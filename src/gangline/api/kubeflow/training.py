@@ -1,8 +1,8 @@
 """What all kinds of training job share on the wire: replicas, run policy, status (`kubeflow.org/v1`).
 
 The status is the v1 one, plus what gangline adds: the life cycle (`phase`, `state`, and both per replica type),
-`observedGeneration`, `restarts`, `firstFailure`, `progress`, `recovery`, and the `ledger` from which restarts are counted
-exactly once.
+`observedGeneration`, `restarts`, `firstFailure`, `progress`, `goodput`, `recovery`, and the `ledger` from which
+restarts are counted exactly once.
 """
 
 from enum import StrEnum
@@ -227,6 +227,32 @@ class JobProgress(ApiStruct, frozen=True):
     updated: Time | None = None
 
 
+class ReachedStep(ApiStruct, frozen=True):
+    """The furthest step that a job has reported, and whether it works its way back to it after a restart."""
+
+    step: int | float
+    # The process that reports: the uid of its pod and its number of restarts.
+    process: str = ""
+    # A checksum of its last report: one from before a restart is not counted again.
+    report: int = 0
+    # The process was restarted, and has not reported the step again.
+    repeating: bool = False
+
+
+class GoodputLedger(ApiStruct, frozen=True):
+    """What the time of all replicas went into, in whole seconds. The sum is replicas times time, without suspensions."""
+
+    since: Time
+    until: Time
+    # Seconds by activity, all replicas together.
+    seconds: dict[str, int] = {}
+    # What the replicas do since then: their number by activity. Empty when the job has finished or is suspended.
+    replicas: dict[str, int] = {}
+    # The round of the gang in which all of its replicas have run; absent if that never was so.
+    formed_round: int | None = None
+    reached: ReachedStep | None = None
+
+
 class RestartLedger(ApiStruct, frozen=True):
     """What must survive a restart of the operator, so that each restart of a replica is counted exactly once."""
 
@@ -272,6 +298,7 @@ class JobStatus(ApiStruct, frozen=True):
     first_failure: Failure | None = None
     # Present only if a program reports progress.
     progress: JobProgress | None = None
+    goodput: GoodputLedger | None = None
     # Present only if the recovery policy has acted.
     recovery: RecoveryStatus | None = None
     ledger: RestartLedger = RestartLedger()

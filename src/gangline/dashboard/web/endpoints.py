@@ -229,7 +229,12 @@ class ViewerEndpoints:
     # The cluster
 
     async def cluster(self, request: web.Request, viewer: Viewer) -> web.Response:
-        """Nodes, and what is on them."""
+        """Nodes, and what is on them; with `at`, as they were then."""
+        moment = _moment(request)
+        if moment is not None:
+            if viewer.past is None:
+                raise Refused(404, "there is no history here")
+            return json_response(await viewer.past.cluster_at(moment))
         async with viewer.cluster() as feed:
             await feed.wait_until_ready()
             feed.publish_now()
@@ -255,9 +260,10 @@ class ViewerEndpoints:
     async def sweeps(self, request: web.Request, viewer: Viewer) -> web.Response:
         """All sweeps, or the one in the path, with their trials."""
         name, namespace = request.match_info.get("name", ""), jobs.query_namespace(request)
+        recorded = await viewer.past.trials(namespace) if viewer.past is not None else ()
         async with viewer.board(namespace) as feed:
             await feed.wait_until_ready()
-            sweeps = [sweep for sweep in feed.sweeps() if name in ("", sweep.name)]
+            sweeps = [sweep for sweep in feed.sweeps(recorded) if name in ("", sweep.name)]
         if name and not sweeps:
             raise Refused(404, f"{name[:80]}: there is no such sweep")
         return json_response(sweeps[0] if name else {"sweeps": sweeps})

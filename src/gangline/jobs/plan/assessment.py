@@ -43,6 +43,7 @@ from gangline.jobs.plan.recovery.question import (
     decisive_failures,
     has_port_clash,
     recovery_question,
+    stall_question,
 )
 from gangline.jobs.plan.restarts import (
     PEER_VERDICT_DELAY,
@@ -207,15 +208,15 @@ def _assess_recovery(
     framework: Framework[J], observed: ObservedJob[J], verdict: Verdict
 ) -> JobActive | JobFailing | None:
     """What the recovery policy of the job says about its failures; None: it says nothing, and restartPolicy decides."""
-    question = recovery_question(framework, observed)
+    if observed.recovery is None:
+        return None
+    failures = decisive_failures(framework, observed)
+    question = recovery_question(framework, observed) if failures else stall_question(observed)
     if question is None:
-        if observed.recovery is None:
+        if not failures or any(has_port_clash(pod, framework.facts.container) for pod in failures.values()):
             return None
         # Failures that were decided about: their pods are still being deleted.
-        counted = decisive_failures(framework, observed)
-        if not counted or any(has_port_clash(pod, framework.facts.container) for pod in counted.values()):
-            return None
-        return JobActive(verdict, pods_to_replace=tuple(counted.values()), replica_type=next(iter(counted)).type)
+        return JobActive(verdict, pods_to_replace=tuple(failures.values()), replica_type=next(iter(failures)).type)
     if question.remaining > timedelta():
         return JobActive(verdict, verdict_delay=question.remaining)
     step = answer(framework, observed, question)

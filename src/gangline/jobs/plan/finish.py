@@ -7,6 +7,7 @@ import msgspec
 
 from gangline.api.core import Pod, PodPhase, Service
 from gangline.api.kubeflow.training import CleanPodPolicy, ConditionType, JobPhase, JobStatus
+from gangline.goodput.accrual import closed_ledger
 from gangline.jobs.framework import Framework, J, ResetsReplicaCounts, RunningBeforeEnd
 from gangline.jobs.plan.actions import PODS, SERVICES, Delete, DeleteJob, JobAction, JobEvent, JobPlan, Rejection
 from gangline.jobs.plan.assessment import JobFailing, JobSucceeding
@@ -182,6 +183,7 @@ def rejected_status(
         completion_time=timestamp(observed.now),
         replica_statuses=idle_counters(status.replica_statuses),
         ledger=msgspec.structs.replace(status.ledger, clear=True),
+        goodput=closed_ledger(status.goodput),
     )
     status = status_with_condition(status, ConditionType.FAILED, f"{job.KIND}Failed", message, observed.now)
     return status_with_phase(status, JobPhase.CLEAN_UP, observed.gang)

@@ -172,7 +172,10 @@ def _avoidance(job: TrainingJob, bad_nodes: NodeAvoidance, now: datetime, site: 
         return NO_AVOIDANCE
     own = [node.name for node in excluded_nodes(job.status.recovery, now)]
     excluded = tuple(dict.fromkeys([*own, *bad_nodes.excluded]))
-    return NodeAvoidance(excluded, tuple(name for name in bad_nodes.disliked if name not in excluded))
+    disliked = tuple(name for name in bad_nodes.disliked if name not in excluded)
+    return NodeAvoidance(
+        excluded, disliked, {name: reason for name, reason in bad_nodes.reasons.items() if name not in own}
+    )
 
 
 def _gang_policy(framework: Framework[J], job: J, policy: SchedulingPolicy) -> SchedulingPolicy:

@@ -28,7 +28,7 @@ from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
-from gangline.jobs.plan.recovery.decision import RECOVERY_EVENT, RecoveryStep, with_recovery
+from gangline.jobs.plan.recovery.decision import with_recovery
 from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
@@ -152,10 +152,6 @@ def _restart_plan(
         if assessment.recovery is not None:
             restarted = 1 if assessment.restarts_all else len(uncounted)
             status, ledger = with_recovery(status, ledger, assessment.recovery, restarted, observed.now)
-            events = (
-                *events,
-                JobEvent(RECOVERY_EVENT, _recovery_sentence(observed, assessment.recovery), warning=True),
-            )
         events = (
             *events,
             JobEvent(f"{job.KIND}Restarting", message, warning=True),
@@ -189,7 +185,7 @@ def _restart_plan(
 def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessment: JobActive) -> str:
     job, kind = observed.job, assessment.replica_type
     if assessment.recovery is not None:
-        return f"job {job.metadata.name} is restarting: {assessment.recovery.message}"
+        return f"job {job.metadata.name} {assessment.recovery.message}"
     if assessment.stranded_state is not None:
         reason = f"its gang has no room for all of its members: {assessment.stranded_state.message}"
         return f"job {job.metadata.name} is restarting because {reason}"
@@ -197,10 +193,6 @@ def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessme
     if isinstance(framework, RestartMessage) and count:
         return framework.restart_message(job, kind, count)
     return f"job {job.metadata.name} is restarting because {kind} replica(s) failed."
-
-
-def _recovery_sentence(observed: ObservedJob[J], step: RecoveryStep) -> str:
-    return f"{observed.job.KIND} {observed.job.metadata.name}: {step.message}"
 
 
 def _reported_warnings(observed: ObservedJob[J]) -> Iterable[JobEvent]:

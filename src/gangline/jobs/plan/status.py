@@ -168,10 +168,12 @@ def training_progress(gang: Gang, before: JobProgress | None, now: datetime) -> 
         if parsed is None:
             continue
         report = bounded_progress(parsed)
+        # A line about a checkpoint need not repeat the numbers of the line before.
+        keeps = before is not None and bool(report.checkpoint) and not report.metrics
         progress = JobProgress(
             step=report.step,
-            total=report.total,
-            metrics=dict(report.metrics),
+            total=before.total if before is not None and keeps and report.total is None else report.total,
+            metrics=before.metrics if before is not None and keeps else dict(report.metrics),
             estimated_remaining_seconds=_whole_seconds(report.remaining_seconds),
             replica=str(member),
             updated=timestamp(now),

@@ -19,6 +19,8 @@ RESTART_LOOP_COUNT = 3
 SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE = 143, 137
 TRACEBACK_HEADER = "Traceback (most recent call last)"
 LAST_OUTPUT_LINES = 20
+MAX_LINE_LENGTH = 1000
+"""A longer line is looked at without its middle: patterns take a time that grows with the square of its length."""
 _CHAINED_TRACEBACK = re.compile(r"During handling of the above exception|the direct cause of the following exception")
 CLOCK_TOLERANCE = timedelta(seconds=2)
 _CONSEQUENCE_WINDOW = timedelta(seconds=5)
@@ -55,7 +57,7 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
 
     @property
     def output(self) -> tuple[str, ...]:
-        return (*self.log, *self.message.splitlines())
+        return (*self.log, *map(clipped_line, self.message.splitlines()))
 
     @property
     def last_output(self) -> tuple[str, ...]:
@@ -65,12 +67,18 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
         """
         start = last_traceback_index(self.log)
         last = self.log[-LAST_OUTPUT_LINES:] if start is None else self.log[start:]
-        return (*(_RANK_PREFIX.sub("", line) for line in last), *self.message.splitlines())
+        return (*(_RANK_PREFIX.sub("", line) for line in last), *map(clipped_line, self.message.splitlines()))
 
     @property
     def blames_peer(self) -> bool:
         """Whether the replica failed by itself, and its last output blames a peer."""
         return not _ended_externally(self) and any(PEER_FAILURE_PATTERN.search(line) for line in self.last_output)
+
+
+def clipped_line(line: str) -> str:
+    """The line, without its middle if it is long."""
+    half = MAX_LINE_LENGTH // 2
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[:half]}…{line[1 - half :]}"
 
 
 def last_traceback_index(log: Sequence[str]) -> int | None:

@@ -50,7 +50,7 @@ async def test_the_status_and_an_event_say_why() -> None:
     )
     assert world.job.status.recovery.message == message
     events = {event.reason: event.message for event in world.operator.recorded_events.events}
-    assert events["JobRecovery"] == f"PyTorchJob bert: {message}"
+    assert events["PyTorchJobRestarting"] == f"job bert {message}"
 
 
 async def test_pods_that_wait_are_made_anew_when_their_node_is_forgiven() -> None:
@@ -67,6 +67,15 @@ async def test_pods_that_wait_are_made_anew_when_their_node_is_forgiven() -> Non
     assert set(nodes_of(world).values()) == {"node-a"}
     assert not waiting & {pod["metadata"]["uid"] for pod in world.pods()}
     assert world.job.status.restarts == 1
+
+
+async def test_the_operator_does_not_wake_for_pods_that_are_going() -> None:
+    world = await running_world("auto")
+    world.nodes, world.server.hold_deleted_pods = ("node-a",), True
+    await strike(world, EVICTION)
+    await world.pass_time(timedelta(hours=3))
+    assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods())
+    assert world.alarm is None
 
 
 async def test_with_scope_job_pods_that_are_made_anew_are_no_lost_pods() -> None:

@@ -37,5 +37,6 @@ def _waiting_pods(observed: ObservedJob[J]) -> Iterator[tuple[Pod, set[str]]]:
         return
     for pod in observed.gang.pods.values():
         nodes = pod.metadata.annotations.get(EXCLUDED_NODES_ANNOTATION, "")
-        if nodes and not pod.spec.node_name and pod.status.phase == PodPhase.PENDING:
+        waits = not pod.spec.node_name and pod.status.phase == PodPhase.PENDING and not observed.is_being_deleted(pod)
+        if nodes and waits:
             yield pod, set(nodes.split(","))

@@ -636,6 +636,52 @@ LOG_RULES = (
         ),
     ),
     DiagnosisRule(
+        "gpu-fault",
+        "log: a hardware error of a GPU (ECC, Xid, off the bus)",
+        log_pattern(
+            r"(?P<what>uncorrectable ECC error|CUDA_ERROR_ECC_UNCORRECTABLE|fallen off the bus|GPU is lost"
+            r"|Xid \(PCI[^)]*\): \d+|CUDA_ERROR_HARDWARE_STACK_ERROR|NVLink[^:]*error)"
+        ),
+        "{who} met a hardware error of its GPU: {what}.",
+        (
+            "run it on another node, and have this GPU looked at: nvidia-smi -q -d ECC,PAGE_RETIREMENT",
+            "runPolicy.recovery: auto does so by itself (docs/recovery.md)",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "storage-fault",
+        "log: Input/output error, Stale file handle, Transport endpoint is not connected",
+        log_pattern(
+            r"(?:errno:? \d+\]?:? )?(?P<what>input/output error|stale (?:nfs )?file handle|transport endpoint is not connected|remote i/o error)"
+            r"|errno:? (?:5|107|116|121)\b",
+            {"what": "an I/O error"},
+            more=_mentioned_volume,
+        ),
+        "{who} cannot reach its storage: {what}.",
+        (
+            "is the server of volume {volume} up, and its mount healthy?",
+            "look at the storage and at its mount on the node: dmesg -T | tail",
+            "runPolicy.recovery: auto waits and tries again (docs/recovery.md)",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "service-unavailable",
+        "log: an HTTP service that is unreachable, overloaded or limits requests",
+        log_pattern(
+            r"(?P<what>max retries exceeded with url|\b50[234] (?:server error|service unavailable|bad gateway|gateway time-?out)"
+            r"|HTTP (?:error|status)[: ]+(?:429|50[234])|\b429 (?:client error|too many requests)|SlowDown|ServiceUnavailable"
+            r"|ReadTimeoutError|ConnectTimeoutError|no route to host|network is unreachable)",
+        ),
+        "{who} needs a service that does not answer now: {what}.",
+        (
+            "is the service up, and may this pod reach it? Try the request of the log by hand in the pod",
+            "runPolicy.recovery: auto waits and tries again (docs/recovery.md)",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
         "panic",
         "log: a panic of Rust or Go, an uncaught exception or error of C++, Java, JavaScript, Julia, R or Perl",
         panic,

@@ -54,7 +54,7 @@ def test_lines_are_followed_and_a_failure_explained(client: TrainingClient) -> N
 
     run = train(broken, framework="jax", client=client)
     assert next(iter(run.logs(follow=True))).text == "begin"
-    with pytest.raises(JobFailed, match=r"RuntimeError: out of luck \(worker-0, rank 0\)") as failed:
+    with pytest.raises(JobFailed, match=r"worker-0 \(rank 0\): RuntimeError: out of luck") as failed:
         run.wait(timeout=60)
     assert failed.value.log == ("begin",)
     line = broken.__code__.co_firstlineno + 2

@@ -60,7 +60,7 @@ class RankEvidence(msgspec.Struct, frozen=True):
     activity: RankActivity
     # It does something that takes long by its name: a checkpoint, an evaluation, a compilation.
     is_slow_work: bool = False
-    # It sleeps for a time that it has chosen itself.
+    # It sleeps for a time that it has chosen itself, or waits for whatever may come, as a server does.
     is_asleep: bool = False
     # CPU cores of all of its processes.
     cores: float = 0.0
@@ -85,9 +85,13 @@ def _rank_evidence(earlier: RankStack | None, later: RankStack, before: TeamSamp
     state = _strongest(states) or _place_state(standing)
     line = after.signs.replica(name).last_line
     slow = bool(standing) and (bool(_SLOW_WORK.search(line)) or any(map(_is_slow_work, later.processes)))
-    asleep = state is RankActivity.STANDS and all(place.activity.kind == "sleep" for place in standing)
+    asleep = state is RankActivity.STANDS and all(map(_is_resting, standing))
     used = sum(one.cpu_seconds - processes[one.pid].cpu_seconds for one in later.processes if one.pid in processes)
     return RankEvidence(name, state, slow, asleep, max(used, 0.0) / seconds)
+
+
+def _is_resting(place: RankPlace) -> bool:
+    return place.activity.kind == "sleep" or place.activity.verb.startswith("wait for events")
 
 
 def _bytes_between(earlier: TeamSigns, later: TeamSigns, name: str) -> int:

@@ -273,8 +273,9 @@ def _patience(state: WatchState, evidence: Sequence[RankEvidence], settings: Wat
     if any(one.is_slow_work for one in evidence):
         limit = settings.patience
     if any(one.is_asleep for one in evidence) and all(one.activity is not RankActivity.WAITS for one in evidence):
-        # Nobody waits for it: it may have nothing to do until then.
-        limit = max(limit, settings.patience if state.reports_steps else settings.long_patience)
+        # Nobody waits for it: it may have nothing to do until then, and perhaps never has.
+        rest = settings.long_patience if state.usual.total else float("inf")
+        limit = max(limit, settings.patience if state.reports_steps else rest)
     return limit
 
 

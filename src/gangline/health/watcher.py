@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from gangline.api.core import Pod, PodPhase
-from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE, ConditionType, JobKind, TrainingJob
+from gangline.api.kubeflow.training import ConditionType, JobKind, TrainingJob
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.frameworks.ranks import rank_of, ranks_per_replica
@@ -26,6 +26,7 @@ from gangline.health.signs import ObservedTime, ReplicaSigns, TeamSigns
 from gangline.health.stall import Look, StallFinding, WatchState, next_state
 from gangline.health.watch_list import RunningJob, WatchList
 from gangline.jobs.plan.stall import HangVerdict, Stall
+from gangline.jobs.pods.replicas import leading_order
 from gangline.stacks.model import RankStack, StackSampler
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,6 @@ LATE_TURN = 3.0
 READERS = 4
 """How many jobs are looked into at the same time."""
 MAX_REPORTED = 100
-TYPES_IN_ORDER = ("chief", "master", "launcher", "worker")
 
 
 class SignReader(Protocol):
@@ -172,7 +172,7 @@ class HangWatcher:
         pods = watched.running.pods
         if any(not _is_settled(pod) for pod in pods):
             return ()
-        running = sorted((pod for pod in pods if pod.status.phase == PodPhase.RUNNING), key=_rank)
+        running = sorted((pod for pod in pods if pod.status.phase == PodPhase.RUNNING), key=leading_order)
         team = tuple((pod.metadata.uid, _restarts(pod)) for pod in running)
         if watched.team and team != watched.team:
             watched.state = _anew(watched.state, self._time.seconds)
@@ -224,10 +224,3 @@ def _is_settled(pod: Pod) -> bool:
 
 def _restarts(pod: Pod) -> int:
     return sum(status.restart_count for status in pod.status.container_statuses)
-
-
-def _rank(pod: Pod) -> tuple[int, int, str]:
-    """Chief, master or launcher first, then workers by index, then all others."""
-    kind, index = pod.metadata.labels.get(REPLICA_TYPE, ""), pod.metadata.labels.get(REPLICA_INDEX, "")
-    place = TYPES_IN_ORDER.index(kind) if kind in TYPES_IN_ORDER else len(TYPES_IN_ORDER)
-    return place, int(index) if index.isdecimal() else 0, pod.metadata.name

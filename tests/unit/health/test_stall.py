@@ -13,6 +13,7 @@ from support.health.teams import (
     DOWNLOADS,
     EVALUATES,
     FILE_LOCK,
+    LISTENS,
     LOCKED,
     ONE_LONG_CALL,
     READS,
@@ -83,8 +84,19 @@ HEALTHY = {
     "a suspended laptop": Team(pair(always(TRAINS)), steps=every(10), suspended=(range(100, 9000), range(9100, 12000))),
     "a suspended laptop, and nothing is said": Team(pair(in_turn((TRAINS, 9), (READS, 6))), suspended=(range(70, 5000),)),
     "all of it is stopped for an hour": Team(pair(then((TRAINS, 100), (STOPPED, HOUR), last=TRAINS)), steps=[5, 10, 15, 20]),
+    "it waits for requests": Team({"worker-0": always(LISTENS)}, lines=[3.0]),
+    "it does nothing but sleep": Team({"worker-0": always(SLEEPS)}),
     "it sleeps until there is something to do": Team({"worker-0": in_turn((SLEEPS, 1200), (TRAINS, 60))}),
 }  # fmt: skip
+
+
+RESTING = {
+    "a parameter server alone",
+    "it waits for requests",
+    "it does nothing but sleep",
+    "it sleeps until there is something to do",
+}
+"""Without stacks nobody can tell these from a hang."""
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -92,9 +104,7 @@ def test_health_is_left_alone(name: str) -> None:
     assert play(HEALTHY[name], 3 * HOUR).stalls == []
 
 
-@pytest.mark.parametrize(
-    "name", sorted(HEALTHY.keys() - {"a parameter server alone", "it sleeps until there is something to do"})
-)
+@pytest.mark.parametrize("name", sorted(HEALTHY.keys() - RESTING))
 @pytest.mark.parametrize("has_usage", [True, False])
 def test_health_is_left_alone_without_stacks(name: str, has_usage: bool) -> None:
     assert play(HEALTHY[name], 2 * HOUR, has_stacks=False, has_usage=has_usage).stalls == []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
-from gangline.api.kubeflow.training import ROUND_ANNOTATION, ReplicaSpec
+from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE, ROUND_ANNOTATION, ReplicaSpec
 from gangline.api.meta import ObjectMeta
 
 UNINDEXED_TYPE = "Launcher"
@@ -115,6 +115,13 @@ def _counts_by_type(replicas: Mapping[str, ReplicaSpec], pods: Mapping[Member, P
 def is_active(pod: Pod) -> bool:
     """Whether a pod runs and is not terminating."""
     return pod.status.phase == PodPhase.RUNNING and pod.metadata.deletion_timestamp is None
+
+
+def leading_order(pod: Pod) -> tuple[int, int, str]:
+    """The order of a team's pods by rank: chief, master or launcher first, then workers by index, then all others."""
+    kind, index = pod.metadata.labels.get(REPLICA_TYPE, ""), pod.metadata.labels.get(REPLICA_INDEX, "")
+    place = 0 if kind in ("chief", "master", "launcher") else 1 if kind == "worker" else 2
+    return place, int(index) if index.isdecimal() else 0, pod.metadata.name
 
 
 def training_container_name(pod: Pod, container: str) -> str:

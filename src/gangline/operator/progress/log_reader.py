@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from gangline.api.core import Pod, PodPhase
-from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE, JobKind
+from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import Key
 from gangline.base.clock import Clock, time_with_zone
-from gangline.jobs.pods.replicas import training_container_name
+from gangline.jobs.pods.replicas import leading_order, training_container_name
 from gangline.kube.errors import Forbidden, KubeError, NotFound
 from gangline.kube.pods import PodSubresources
 from gangline.operator.progress.reporters import Reporter
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 FIRST_LINES = 100
 """The lines before now that are read at first: the last report may be among them."""
 FIRST_RETRY, LAST_RETRY = timedelta(seconds=1), timedelta(minutes=1)
-_FIRST_TYPES = ("chief", "master", "launcher")
 
 
 class PodFollower(Protocol):
@@ -50,7 +49,7 @@ def pods_to_follow(pods: Iterable[Pod], followed: Collection[str], limit: int) -
         if owner is None or pod.status.phase != PodPhase.RUNNING or pod.metadata.deletion_timestamp is not None:
             continue
         current = first.get(owner.uid)
-        if current is None or _rank(pod) < _rank(current):
+        if current is None or leading_order(pod) < leading_order(current):
             first[owner.uid] = pod
 
     def order(pod: Pod) -> tuple[bool, str, str]:
@@ -58,13 +57,6 @@ def pods_to_follow(pods: Iterable[Pod], followed: Collection[str], limit: int) -
         return (pod.metadata.uid not in followed, created.isoformat() if created else "", pod.metadata.uid)
 
     return sorted(first.values(), key=order)[:limit]
-
-
-def _rank(pod: Pod) -> tuple[int, int, str]:
-    """Chief, master or launcher first, then workers by index, then all others."""
-    kind, index = pod.metadata.labels.get(REPLICA_TYPE, ""), pod.metadata.labels.get(REPLICA_INDEX, "")
-    place = 0 if kind in _FIRST_TYPES else 1 if kind == "worker" else 2
-    return place, int(index) if index.isdecimal() else 0, pod.metadata.name
 
 
 class ProgressLogReader:

@@ -114,7 +114,7 @@ class ReportHandler:
             raise ReportRefused(400, str(error)) from None
         progress = bounded_progress(progress_of(status, self._writer.last_progress(reporter)))
         await self._writer.put(reporter, progress, is_last=status.is_last)
-        return {"progress": {name: value for name, value in progress._asdict().items() if value is not None}}
+        return {"progress": {name: value for name, value in progress._asdict().items() if value not in (None, "")}}
 
     def _take_turn(self, uid: str) -> None:
         """Count a report of a pod. Raises `ReportRefused` if it sends too many."""

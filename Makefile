@@ -83,9 +83,10 @@ test-engines: dev ## run pods in containers of podman and docker, with a registr
 
 test-browser: dev ## the dashboard's pages in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
 	PYTHON=$(abspath $(BIN)/python) hack/browser.sh
+	hack/kubernetes.sh
 	GANGLINE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
 
-test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 power losses, backups under load, ten minutes of odd requests, thousands of patches and job histories, schedulers killed for minutes (needs test-real's binaries)
+test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 power losses, backups under load, ten minutes of odd requests, thousands of patches and job histories, schedulers killed for minutes, hangs and quiet programs (needs test-real's binaries)
 	GANGLINE_KILLS=200 $(BIN)/python -m pytest tests/e2e/test_store_crash.py tests/e2e/test_server_crash.py --timeout 2400
 	GANGLINE_CUTS=500 $(BIN)/python -m pytest -s tests/property/test_power_loss.py --timeout 1200
 	GANGLINE_BACKUP_SECONDS=30 $(BIN)/python -m pytest -s tests/e2e/test_backup.py --timeout 600
@@ -93,7 +94,9 @@ test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 po
 	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
 	GANGLINE_GOODPUT_HISTORIES=1000 $(BIN)/python -m pytest tests/property/test_goodput.py --timeout 1800
 	GANGLINE_STARTS=30 $(BIN)/python -m pytest tests/contract/test_brownout.py --timeout 600
+	GANGLINE_QUIET_TURNS=3 $(BIN)/python -m pytest tests/e2e/test_hangs.py tests/unit/health tests/property/test_hang_watch.py --timeout 600
 	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py
+	GANGLINE_TEAMS=200 $(BIN)/python -m pytest tests/e2e/test_first_failing_rank.py --timeout 4000
 	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000
 	GANGLINE_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/contract/test_scheduler_chaos.py --timeout 900
 
@@ -107,6 +110,9 @@ bench-runtime: dev ## decode, cache, watch and request rates, side by side with 
 
 bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
+
+bench-stacks: dev ## the stacks of 64 local ranks: under 2 seconds
+	$(BIN)/python bench/stacks_bench.py
 
 bench-dashboard: dev ## first view, memory, CPU and delay of the dashboard with 2,000 jobs and 20 viewers
 	$(BIN)/python bench/dashboard_bench.py

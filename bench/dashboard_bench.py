@@ -2,7 +2,7 @@
 
 The API server, the dashboard and the viewers are processes of their own, so that memory and CPU are the dashboard's alone.
 Exits with 1 when a promise is missed: first view in 1 s, 150 MB more, a change visible in 0.5 s, 5 % of a core with 20
-viewers and 10 changes a second.
+viewers and 10 changes a second, a killed worker on the timeline in 1 s.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from gangline.apiserver.store.store import Store
 from gangline.base.clock import SystemClock
 from gangline.dashboard.app import serve_dashboard
 from gangline.dashboard.doorway import listening_socket, socket_url
-from gangline.dashboard.links import DashboardAddress, new_secret
+from gangline.dashboard.links import DashboardAddress, new_secret, read_address
 from gangline.dashboard.settings import DashboardSettings
 from gangline.frameworks.pytorch import PyTorch
 from gangline.kube.client import Client
@@ -43,7 +43,8 @@ from gangline.operator.definitions import create_crds
 from gangline.summary.objects import JOB_KINDS, NAMESPACES
 
 PYTORCHJOBS = next(kind for kind in JOB_KINDS if kind.kind == "PyTorchJob")
-FIRST_VIEW, MORE_MEMORY, VISIBLE, CPU_SHARE = 1.0, 150e6, 0.5, 0.05
+FIRST_VIEW, MORE_MEMORY, VISIBLE, CPU_SHARE, KILL_SHOWN = 1.0, 150e6, 0.5, 0.05, 1.0
+KILLS = 5
 VIEWERS, CHANGES_PER_SECOND, SECONDS = 20, 10, 20.0
 CLOCK = SystemClock()
 
@@ -223,8 +224,10 @@ class Program:
 
 
 @asynccontextmanager
-async def stream(http: aiohttp.ClientSession, url: str) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
-    """The messages of a board: event and data, undecoded."""
+async def stream(
+    http: aiohttp.ClientSession, url: str, query: str = "view=board"
+) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
+    """The messages of a view: event and data, undecoded."""
 
     async def messages(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, bytes]]:
         pending = b""
@@ -236,7 +239,7 @@ async def stream(http: aiohttp.ClientSession, url: str) -> AsyncIterator[AsyncIt
                     yield head.split(b"\n", 1)[0].removeprefix(b"event: ").decode(), data
 
     timeout = aiohttp.ClientTimeout(total=None)
-    async with http.get(f"{url}/api/stream?view=board", timeout=timeout) as response:
+    async with http.get(f"{url}/api/stream?{query}", timeout=timeout) as response:
         assert response.status == 200, await response.text()
         yield messages(response)
 
@@ -267,13 +270,15 @@ async def measure_dashboard(asked: argparse.Namespace, dashboard: Program, serve
         async with http.get(f"{address.url}/api/session") as response:
             assert response.status == 200, await response.text()
         before = dashboard.memory
-        began = time.perf_counter()
+        began, used = time.perf_counter(), dashboard.cpu
         async with stream(http, address.url) as messages:
             _, snapshot = await anext(messages)
             found["first_view_seconds"] = time.perf_counter() - began
+            found["first_view_cpu"] = dashboard.cpu - used
             found["first_view_bytes"] = len(snapshot)
             found["rows"] = json.loads(snapshot)["total"]
             await until_quiet(dashboard)
+            found["all_read_cpu"] = dashboard.cpu - used
             async with stream(http, address.url) as again:
                 began = time.perf_counter()
                 await anext(again)
@@ -344,6 +349,60 @@ async def follow(
     }
 
 
+def measure_kills(folder: Path) -> Figures:
+    """How long after the end of a worker's process its failure is on the timeline of an open page."""
+    command = [sys.executable, "-m", "gangline", "up", "--dir", str(folder), "--port", "0"]
+    output = folder.parent / "up.log"
+    with output.open("wb") as log:
+        plane = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        while (address := read_address(folder)) is None or not (folder / "kubeconfig").exists():
+            if plane.poll() is not None:
+                raise SystemExit(output.read_text())
+            time.sleep(0.1)
+        shown = asyncio.run(kills_shown(address, connection(folder / "kubeconfig")))
+    finally:
+        plane.send_signal(signal.SIGTERM)
+        plane.wait()
+    return {"kill_shown_median": sorted(shown)[len(shown) // 2], "kill_shown_worst": max(shown)}
+
+
+async def kills_shown(address: DashboardAddress, server: Connection) -> list[float]:
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(cookie_jar=jar, read_bufsize=2**22) as http, HttpTransport(server) as transport:
+        async with http.get(address.new_link(CLOCK.now())) as response:
+            await response.read()
+        return [await kill_shown(http, address.url, Client(transport), number) for number in range(KILLS)]
+
+
+async def kill_shown(http: aiohttp.ClientSession, url: str, client: Client, number: int) -> float:
+    """The time from the kill of one of two workers to its mark on the timeline."""
+    name = f"killed-{number}"
+    command = [sys.executable, "-c", "import time; time.sleep(600)", name]
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "x", "command": command}]}}
+    workers = {"Worker": {"replicas": 2, "restartPolicy": "OnFailure", "template": template}}
+    body = {"metadata": {"name": name}, "spec": {"pytorchReplicaSpecs": workers}}
+    await client.create(PYTORCHJOBS, body, namespace="default")
+    killed_at: float | None = None
+    async with stream(http, url, f"view=job&id=default/pytorchjobs/{name}") as messages:
+        async for _, data in messages:
+            timeline = json.loads(data).get("timeline")
+            if timeline is None:
+                continue
+            if killed_at is not None and any(mark["row"] for mark in timeline["marks"] if "failure" in mark["kind"]):
+                seconds = time.perf_counter() - killed_at
+                await client.delete(PYTORCHJOBS, Key("default", name))
+                return seconds
+            states = [row["spans"][-1]["state"] if row["spans"] else "" for row in timeline["rows"]]
+            if killed_at is None and states == ["running", "running"]:
+                victims = [
+                    each for each in psutil.process_iter(["cmdline"]) if (each.info["cmdline"] or [])[-1:] == [name]
+                ]
+                killed_at = time.perf_counter()
+                victims[-1].kill()
+    raise SystemExit("the stream of a job has ended")
+
+
 def broken_promises(found: Figures) -> list[str]:
     promises = {
         f"first view in {found['first_view_seconds']:.2f} s, not {FIRST_VIEW:g}": found["first_view_seconds"]
@@ -351,6 +410,8 @@ def broken_promises(found: Figures) -> list[str]:
         f"{found['more_memory'] / 1e6:.0f} MB more, not {MORE_MEMORY / 1e6:.0f}": found["more_memory"] <= MORE_MEMORY,
         f"a change visible in {found['visible_p99']:.2f} s, not {VISIBLE:g}": found["visible_p99"] <= VISIBLE,
         f"{found['cpu_share']:.1%} of a core, not {CPU_SHARE:.0%}": found["cpu_share"] <= CPU_SHARE,
+        f"a killed worker shown in {found['kill_shown_worst']:.2f} s, not {KILL_SHOWN:g}": found["kill_shown_worst"]
+        <= KILL_SHOWN,
         f"{found['lost']} changes did not reach a viewer": not found["lost"],
     }
     return [text for text, kept in promises.items() if not kept]
@@ -376,6 +437,7 @@ def main() -> int:
     found: Figures = {"machine": machine(), "jobs": asked.jobs, "replicas": asked.replicas, "viewers": asked.viewers}
     print("Machine:", ", ".join(f"{name} {value}" for name, value in found["machine"].items()))
     with tempfile.TemporaryDirectory() as folder:
+        found |= measure_kills(Path(folder, "plane"))
         found |= asyncio.run(measure(asked, Path(folder)))
     for name, value in found.items():
         if name != "machine":

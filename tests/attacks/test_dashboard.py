@@ -9,10 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from yarl import URL
 
 from gangline.api.meta import Key
 from gangline.base.clock import SystemClock
+from gangline.dashboard.app import CONNECTIONS
 from gangline.dashboard.links import DashboardAddress
 from gangline.dashboard.live import rights
 from gangline.dashboard.live.feed import MAX_WAITING_BYTES
@@ -256,6 +258,25 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_and_costs_little(tmp_
         writer.close()
 
 
+async def test_a_viewer_who_leaves_a_download_is_no_error_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave(*_: object) -> None:
+        raise ConnectionError("Connection lost")  # as aiohttp says it while data waits to be sent
+
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        program = [sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)"]
+        await plane.client.create(PYTORCHJOBS, job_body("bert", program, workers=0), namespace="default")
+
+        async def has_printed() -> bool:
+            return bool((await browser.get(f"{PATH}/logs"))["lines"])
+
+        await wait_until(has_printed)
+        monkeypatch.setattr(web.StreamResponse, "write", leave)
+        assert (await browser.call("GET", f"{PATH}/logs"))[0] == 200
+        assert not [record.message for record in caplog.records if record.exc_info]
+
+
 async def test_too_many_pages_are_refused_in_words(tmp_path: Path) -> None:
     async with (
         dashboard_plane(tmp_path, limits=DashboardLimits(streams=1)) as plane,
@@ -265,6 +286,22 @@ async def test_too_many_pages_are_refused_in_words(tmp_path: Path) -> None:
         await anext(events)
         status, answer = await browser.call("GET", "/api/stream?view=board")
         assert (status, answer["error"]["message"]) == (503, "too many pages are open; close some")
+
+
+async def test_connections_that_send_nothing_make_room_for_others(tmp_path: Path) -> None:
+    most = CONNECTIONS.unauthenticated_per_address
+    async with dashboard_plane(tmp_path) as plane, plane.logged_in() as browser:
+        host, port = browser.url[7:].rsplit(":")
+        async with browser.stream("view=board") as events:
+            await anext(events)
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(most + 20)]
+            # The oldest are closed; whoever has a session is served, and stays.
+            assert await asyncio.wait_for(silent[0][0].read(), 30) == b""
+            assert (await browser.get("/api/session"))["user"] == "admin"
+            await plane.client.create(PYTORCHJOBS, job_body("bert", SLEEP, workers=0), namespace="default")
+            await until(events, {}, bool)
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_one_viewer_has_no_endless_number_of_views(tmp_path: Path) -> None:

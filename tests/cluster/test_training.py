@@ -88,9 +88,9 @@ def test_every_kind_succeeds_and_is_deleted_when_its_time_is_over(installed: Nod
     names = ",".join(f"{kind.plural}.kubeflow.org" for kind in TRAINING_KINDS)
     wait_until_blocking(lambda: installed.objects(names, namespace) == [], "jobs stay", seconds=120)
     wait_until_blocking(lambda: installed.objects("pods", namespace) == [], "pods stay", seconds=60)
-    ended = {
-        event["involvedObject"]["kind"]
-        for event in installed.objects("events", namespace)
-        if event["reason"].endswith("JobSucceeded")
-    }
-    assert ended == {kind.kind for kind in TRAINING_KINDS}
+
+    def succeeded() -> set[str]:
+        events = installed.objects("events", namespace)
+        return {one["involvedObject"]["kind"] for one in events if one["reason"].endswith("JobSucceeded")}
+
+    wait_until_blocking(lambda: succeeded() == {kind.kind for kind in TRAINING_KINDS}, "no event says how it ended")

@@ -87,6 +87,8 @@ async def test_a_viewer_with_a_namespaced_role_sees_that_namespace_and_reads_wha
         async with plane.logged_in(user_token("jane")) as browser:
             session = await browser.get("/api/session")
             assert (session["user"], session["namespaces"], session["canSeeAllNamespaces"]) == ("jane", None, False)
+            async with browser.stream("view=board") as events:
+                assert (await anext(events)).data["rows"] == []
             async with browser.stream("view=board&namespace=team-a") as events:
                 first = await anext(events)
             assert [row["id"] for row in first.data["rows"]] == ["team-a/pytorchjobs/bert"]
@@ -97,6 +99,10 @@ async def test_a_viewer_with_a_namespaced_role_sees_that_namespace_and_reads_wha
             assert "jane may not list pytorchjobs in namespace team-b" in refused["pytorchjobs", "team-b"]
             status, answer = await browser.call("GET", "/api/jobs/team-b/pytorchjobs/bert")
             assert (status, answer["error"]["resource"], answer["error"]["namespace"]) == (403, "pytorchjobs", "team-b")
+            # All that she may see has grown by the namespace that she has asked for.
+            async with browser.stream("view=board") as events:
+                first = await anext(events)
+            assert [row["id"] for row in first.data["rows"]] == ["team-a/pytorchjobs/bert"]
             detail = await browser.get("/api/jobs/team-a/pytorchjobs/bert")
             assert {item["resource"] for item in detail["refused"]} == {"pods", "events", "podgroups"}
             assert not any(detail["allowed"].values())

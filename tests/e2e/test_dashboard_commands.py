@@ -133,3 +133,40 @@ def test_the_command_serves_any_kubeconfig_until_interrupted(tmp_path: Path) -> 
             serving.stderr.close()
     finally:
         plane.down()
+
+
+def test_without_a_server_it_shows_what_earlier_runs_left_and_changes_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "GANGLINE_HOME": str(tmp_path / "home")}
+    environment.pop("KUBECONFIG", None)
+    run = [
+        *GANGLINE,
+        "run",
+        "--nproc",
+        "1",
+        "--",
+        sys.executable,
+        "-c",
+        "print('hello from the past')",
+    ]
+    subprocess.run(run, env=environment, check=True, capture_output=True, cwd=tmp_path)
+    serving = subprocess.Popen([*GANGLINE, "dashboard"], env=environment, stderr=subprocess.PIPE, text=True)
+    assert serving.stderr is not None
+    try:
+        assert "what earlier runs left" in serving.stderr.readline()
+        link = _link(serving.stderr.readline())
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        url = link.partition("/?")[0]
+        assert _answer(opener, link)[0] == 200
+        rows = json.loads(_answer(opener, f"{url}/api/jobs")[1])["rows"]
+        (row,) = rows
+        assert row["state"] == "Succeeded"
+        detail = json.loads(_answer(opener, f"{url}/api/jobs/{row['id']}")[1])
+        assert not any(detail["allowed"].values())
+        logs = json.loads(_answer(opener, f"{url}/api/jobs/{row['id']}/logs")[1])
+        assert "hello from the past" in {line["text"] for line in logs["lines"]}
+        session = json.loads(_answer(opener, f"{url}/api/session")[1])
+        assert (session["tools"], session["history"]) == ([], True)
+    finally:
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(30) == 0
+        serving.stderr.close()

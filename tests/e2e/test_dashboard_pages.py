@@ -66,6 +66,19 @@ async def test_why_logs_and_curves_of_a_failed_job(tmp_path: Path) -> None:
             assert response.headers["Content-Disposition"] == 'attachment; filename="bert.log"'
             assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
             assert (await response.text()).count("\n") == 9
+        # What a page selects, its download has, too: replicas, a span of time, an earlier moment.
+        before, after = "2000-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
+        for query, count in (
+            ("replica=worker", 0),
+            (f"replica=master&from={before}&to={after}", 9),
+            (f"to={before}", 0),
+            (f"from={after}", 0),
+            (f"at={before}", 0),
+            (f"at={after}&search=same", 3),
+        ):
+            async with browser.http.get(f"{browser.url}{PATH}/logs/download?{query}") as response:
+                assert (await response.text()).count("\n") == count, query
+        assert (await browser.get(f"{PATH}/logs?at={before}"))["lines"] == []
         curves = await browser.get(f"{PATH}/curves")
         (loss,) = curves["metrics"]
         assert (loss["name"], loss["points"][0], len(loss["points"])) == ("loss", [0, 1], 5)
@@ -167,6 +180,30 @@ async def test_trials_of_a_sweep_are_ranked(tmp_path: Path) -> None:
         assert (await browser.call("GET", "/api/sweeps/none"))[0] == 404
 
 
+async def test_a_trial_that_nobody_watched_when_it_was_deleted_is_ranked_from_the_history(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    async with dashboard_plane(tmp_path, history=history) as plane, plane.logged_in() as browser:
+        recording = StoreRecording(history, tmp_path / "pods", SystemClock())
+        recording.start(plane.store)
+        async with background_tasks(recording.run()):
+            note = {"trial": 7, "parameters": {"lr": "0.1"}, "metric": "loss", "maximize": False}
+            metadata = {
+                "labels": {"training.gangline.dev/sweep": "rates"},
+                "annotations": {"training.gangline.dev/trial": json.dumps(note)},
+            }
+            program = "from gangline import progress\nprogress.report(step=1, total=1, loss=0.25)\n"
+            body = job_body("trial-7", [sys.executable, "-c", program], workers=0, **metadata)
+            await plane.client.create(PYTORCHJOBS, body, namespace="default")
+            reader = HistoryReader(history)
+            await wait_until(lambda: [job for job in reader.jobs() if job.state == "Succeeded"])
+            await plane.client.delete(PYTORCHJOBS, Key("default", "trial-7"))
+            await wait_until(lambda: [job for job in reader.jobs() if job.deleted])
+            sweep = await browser.get("/api/sweeps/rates")
+            (trial,) = sweep["trials"]
+            assert (trial["rank"], trial["number"], trial["value"], trial["row"]["deleted"]) == (1, 7, 0.25, True)
+        recording.finish()
+
+
 async def test_a_deleted_job_is_still_there_with_its_timeline_logs_and_cause(tmp_path: Path) -> None:
     history = tmp_path / "history"
     async with dashboard_plane(tmp_path, history=history) as plane, plane.logged_in() as browser:
@@ -230,3 +267,6 @@ async def test_a_recorded_cluster_keeps_its_deleted_jobs(tmp_path: Path) -> None
         await plane.client.delete(PYTORCHJOBS, Key("default", "bert"))
         detail = await _eventually(browser, PATH, lambda answer: answer.get("recorded") and answer["deleted"])
         assert detail["row"]["name"] == "bert"
+        why = await browser.get(f"{PATH}/why")
+        assert (why["healthy"], "neither failed nor waited" in why["headline"]) == (True, True)
+        assert (await browser.call("GET", "/api/jobs/default/pytorchjobs/none/why"))[0] == 404

@@ -13,8 +13,11 @@ import pytest
 
 from gangline.api.core import ConfigMap, Pod, Secret
 from gangline.base.clock import SystemClock
+from gangline.local.stack_sampling import LocalStackSampler
 from gangline.node.runtime.exec import exec_command
 from gangline.node.settings import NodeSettings
+from gangline.stacks.groups import stack_groups
+from gangline.stacks.sentence import stacks_sentence
 from support.cluster import engines
 from support.cluster.engines import Engine, Registry
 from support.cluster.node import FAST_SETTINGS, container_logs, main_container_status, running_node
@@ -175,6 +178,33 @@ async def test_exit_code_logs_environment_and_volumes(engine: Engine, image: str
     lines = (await container_logs(tmp_path, "p")).splitlines()
     assert lines[:2] == ["A", "pw /data yes p /scratch"]
     assert "read-only" in lines
+
+
+async def test_the_stack_of_a_program_in_a_container_is_read_from_outside(
+    engine: Engine, image: str, api: NodeApi, tmp_path: Path
+) -> None:
+    """With its source lines, which only the image has."""
+    script = "mkdir /shared; python /opt/model/wait.py; true"
+    body = command_pod("p", *shell_command(script), container={"image": image})
+    sampler, sentence = LocalStackSampler(tmp_path), ""
+    async with running_node(api, tmp_path, settings(engine)):
+        client = api.client()
+        await client.create(Pod, body)
+        await api.wait_phase("p", "Running")
+        pod = await client.get(Pod, default_key("p"))
+
+        async def stands() -> bool:
+            nonlocal sentence
+            sentence = stacks_sentence(stack_groups(await sampler.sample([pod])))
+            return sentence == "p sleeps (wait.py:3)"
+
+        try:
+            await wait_until(stands, seconds=20)
+        except TimeoutError:
+            pytest.fail(sentence)
+        (stack,) = await sampler.sample([pod])
+    frames = [frame for one in stack.processes for thread in one.threads for frame in thread.frames]
+    assert [frame.code for frame in frames] == ["while not os.path.exists('/shared/go'): time.sleep(0.05)"]
 
 
 async def test_arguments_are_for_the_images_own_command(

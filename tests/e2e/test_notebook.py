@@ -56,7 +56,7 @@ def check_outputs(outputs: dict[str, Any]) -> None:
     assert "master-0 (rank 0)</td><td" in html_of(broken)
     assert "stopped</td>" in html_of(broken)
     [error] = [output for output in broken if output["output_type"] == "error"]
-    assert error["evalue"].startswith("ValueError: a batch of 33 cannot be halved (worker-0, rank 1)\n")
+    assert error["evalue"].startswith("worker-0 (rank 1): ValueError: a batch of 33 cannot be halved\n")
     assert 'File "Cell In[5]", line 7, in <module>' in "\n".join(error["traceback"])
     assert "gangline/" not in "\n".join(error["traceback"])
     why = outputs["%gangline why broken"][0]["text"]
@@ -175,7 +175,7 @@ def test_a_rank_that_fails_after_the_leader_is_not_hidden(kernel: Kernel) -> Non
         "%%gangline -n 2\nimport os, time\nif os.environ['RANK'] == '1':\n    time.sleep(1)\n    1 / 0"
     )
     assert "Failed</span>" in html
-    assert text.startswith("JobFailed: ZeroDivisionError: division by zero (worker-0, rank 1)\n")
+    assert text.startswith("JobFailed: worker-0 (rank 1): ZeroDivisionError: division by zero\n")
     assert 'File "Cell In[2]", line 5, in <module>' in text
 
 

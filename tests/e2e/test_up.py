@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -17,6 +18,7 @@ import pytest
 from gangline.cli.main import run
 from support.cluster.clients import DetachedPlane, Kubectl, run_gangline
 from support.servers.real import free_ports
+from support.waiting import wait_until_blocking
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,23 @@ def test_a_signal_ends_the_plane_and_every_pod(tmp_path: Path, number: signal.Si
             process.kill()
     assert processes_with(mark) == []
     assert not (plane.folder / "pid").exists()
+
+
+def test_the_log_of_a_plane_says_when_and_why(tmp_path: Path) -> None:
+    folder = tmp_path / "plane"
+    folder.mkdir()
+    (folder / "history").write_text("in the way")
+    plane = DetachedPlane(folder)
+    plane.up()
+    try:
+        wait_until_blocking(lambda: "the history" in (folder / "log").read_text())
+    finally:
+        plane.down()
+    line = next(line for line in (folder / "log").read_text().splitlines() if "the history" in line)
+    when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    found = re.fullmatch(rf'{when} WARNING the history cannot be written, will retry error="(.*)"', line)
+    assert found is not None, line
+    assert str(folder / "history") in found[1]
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gangline.api.core import ConfigMap, Pod
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
 from gangline.cli.connect.server import ServerTarget
-from gangline.cli.jobs.why import report_text, with_cpu_usage
+from gangline.cli.jobs.why import report_text, with_cpu_usage, with_stacks
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
 from gangline.local.cluster import LocalCluster, LocalSettings
@@ -146,7 +146,8 @@ async def _hang(plane: LocalCluster, folder: Path, world: World) -> None:
     for name in ("hangs", "works"):
         case = await come(plane.client, name, is_silent, patience)
         place = ServerTarget(plane.connection, "default", folder)
-        world.reports[name] = diagnose(await with_cpu_usage(plane.client, place, case))
+        measured = await with_stacks(place, await with_cpu_usage(plane.client, place, case))
+        world.reports[name] = diagnose(measured)
         if name == "hangs":
             world.reports["unmetered"] = diagnose(case)
         else:
@@ -225,7 +226,10 @@ def test_nothing_is_found_in_a_healthy_job(world: World, name: str, note: str) -
 
 
 def test_hang_is_found_where_cpu_can_be_read(world: World) -> None:
-    assert [cause.rule for cause in world.reports["hangs"].causes] == ["hung"]
+    report = world.reports["hangs"]
+    assert [cause.rule for cause in report.causes] == ["hung"]
+    assert report.evidence[0] == "both replicas wait for a lock (<string>:1)"
+    assert report.next[0] == "see where every rank stands: gangline stacks hangs"
 
 
 def test_silent_program_that_computes_does_not_hang(world: World) -> None:

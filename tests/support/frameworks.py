@@ -72,7 +72,8 @@ class JobRunner:
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            # A rank that is stopped, or hangs, is killed when its 30 seconds are over.
+            process.communicate(timeout=60)
 
 
 class RunningJob:

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobRow } from "../src/api";
-import { boardOf, patched, rowKey, withHistory } from "../src/model/board";
+import { boardOf, patched, refusalSentences, rowKey, withHistory } from "../src/model/board";
 import { NO_FILTERS, choices, filtersFrom, filtersQuery, laneColumn, lanes, matches, shownRows, stateCounts } from "../src/model/filters";
 
 function job(name: string, change: Partial<JobRow> = {}): JobRow {
@@ -87,4 +87,11 @@ test("the record adds jobs that are gone, not those that live", () => {
   const rows = withHistory(live, [job("a"), job("a", { uid: "older" })]);
   assert.deepEqual(rows.map((row) => [row.uid, Boolean(row.deleted)]), [["uid-a", false], ["older", true]]);
   assert.equal(new Set(rows.map(rowKey)).size, 2);
+});
+
+test("what is refused is said once for all resources of which the same is true", () => {
+  const message = (resource: string, rest: string): { resource: string; namespace: string; message: string } => ({ resource, namespace: "", message: `jane may not list ${resource} ${rest}` });
+  const all = "in all namespaces; ask";
+  const refused = [message("tfjobs", all), message("pods", "in all namespaces; shown are a"), message("mpijobs", all), { resource: "x", namespace: "", message: "the server is slow" }];
+  assert.deepEqual(refusalSentences(refused), ["jane may not list tfjobs, mpijobs in all namespaces; ask", "jane may not list pods in all namespaces; shown are a", "the server is slow"]);
 });

@@ -82,6 +82,7 @@ class ContainerStateTerminated(ApiStruct, frozen=True):
     message: str = ""
     started_at: Time | None = None
     finished_at: Time | None = None
+    container_id: str = msgspec.field(name="containerID", default="")
 
 
 class ContainerStateWaiting(ApiStruct, frozen=True):

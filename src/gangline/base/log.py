@@ -47,14 +47,21 @@ def log_context(**fields: object) -> Iterator[None]:
 
 
 def configure_logging(
-    level: int | str = logging.INFO, form: LogFormat = LogFormat.AUTO, stream: TextIO | None = None
+    level: int | str = logging.INFO,
+    form: LogFormat = LogFormat.AUTO,
+    stream: TextIO | None = None,
+    *,
+    with_date: bool = False,
 ) -> None:
-    """Log to one stream (standard error by default); replaces all handlers of the root logger."""
+    """Log to one stream (standard error by default); replaces all handlers of the root logger.
+
+    `with_date`: lines of text also have the date, for what runs for days.
+    """
     target = stream or sys.stderr
     if form is LogFormat.AUTO:
         form = LogFormat.TEXT if target.isatty() else LogFormat.JSON
     handler = logging.StreamHandler(target)
-    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
+    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter(with_date=with_date))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -79,8 +86,12 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """Lines for a terminal: local time, level, event and `name=value` pairs."""
 
+    def __init__(self, *, with_date: bool = False) -> None:
+        super().__init__()
+        self._time_format = "%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S"
+
     def format(self, record: logging.LogRecord) -> str:
-        time = _record_time(record).astimezone().strftime("%H:%M:%S")
+        time = _record_time(record).astimezone().strftime(self._time_format)
         pairs = "".join(f" {name}={_quoted_value(value)}" for name, value in record_fields(record).items())
         line = f"{time} {record.levelname:<7} {record.getMessage()}{pairs}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

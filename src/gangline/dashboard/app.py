@@ -4,10 +4,19 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import msgspec
 from aiohttp import web
 
+from gangline.apiserver.serving.connections import ConnectionLimits
+from gangline.apiserver.serving.server import (
+    ConnectionGuard,
+    GuardedServer,
+    GuardedSite,
+    HttpHandler,
+    mark_authenticated,
+)
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.invocation import with_own_command
 from gangline.dashboard.live.viewer import Viewer
@@ -26,6 +35,15 @@ from gangline.dashboard.web.viewers import ViewerTable, Who
 
 SHUTDOWN_SECONDS = 0.5
 MAX_BODY_BYTES = 4 * 1024 * 1024
+CONNECTIONS = ConnectionLimits(
+    unauthenticated=512,
+    unauthenticated_per_address=512,
+    authenticated=2048,
+    authenticated_per_address=2048,
+    header_seconds=10.0,
+    idle_seconds=75.0,
+)
+"""A proxy has one address for all viewers."""
 ViewerHandler = Callable[[web.Request, Viewer], Awaitable[web.StreamResponse]]
 JOB_PATH = "/api/jobs/{namespace}/{plural}/{name}"
 
@@ -80,6 +98,7 @@ class Dashboard:
                 view = error_view(error, self.settings.login)
                 return json_response({"error": view}, view.code)
             async with self.viewers.use(who) as viewer:
+                mark_authenticated(request)
                 return await handler(request, viewer)
 
         return handle
@@ -152,6 +171,19 @@ def dashboard_app(dashboard: Dashboard) -> web.Application:
     return app
 
 
+def _guarded_server(app: web.Application, guard: ConnectionGuard) -> GuardedServer:
+    """A server of an application with limited connections. It may be in the process that serves the API."""
+    app.freeze()
+    # A handler ends when its viewer leaves, so that nothing is watched for nobody.
+    return GuardedServer(
+        cast(HttpHandler, app._handle),  # noqa: SLF001 - an application has no other door for a server of one's own
+        guard,
+        request_factory=app._make_request,  # noqa: SLF001
+        access_log=None,
+        handler_cancellation=True,
+    )
+
+
 @asynccontextmanager
 async def serve_dashboard(
     settings: DashboardSettings, opened: socket.socket, link_secret: str, clock: Clock | None = None
@@ -159,14 +191,12 @@ async def serve_dashboard(
     """Serve a dashboard on a listening socket until the block ends. `link_secret` signs the links that begin sessions."""
     async with asyncio.TaskGroup() as group:
         dashboard = Dashboard(settings, ViewerTable(settings, clock or SystemClock(), group, link_secret))
-        # A handler ends when its viewer leaves, so that nothing is watched for nobody.
-        runner = web.AppRunner(
-            dashboard_app(dashboard), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True
-        )
+        guard = ConnectionGuard(CONNECTIONS, dashboard.viewers.clock)
+        runner = web.ServerRunner(_guarded_server(dashboard_app(dashboard), guard), shutdown_timeout=SHUTDOWN_SECONDS)
         await runner.setup()
         closing = group.create_task(dashboard.viewers.run())
         try:
-            await web.SockSite(runner, opened).start()
+            await GuardedSite(runner, guard, "", 0, None, opened).start()
             yield dashboard
         finally:
             await runner.cleanup()

@@ -34,8 +34,8 @@ def listening_socket(host: str = LOOPBACK, port: int = 0) -> socket.socket:
     except OSError as error:
         opened.close()
         problem = os.strerror(error.errno) if error.errno else str(error)
-        option = "--bind" if error.errno == errno.EADDRNOTAVAIL else "the port of the dashboard"
-        raise InputError(f"{host}:{port}: cannot listen there: {problem}; choose another with {option}") from error
+        remedy = "address with --bind" if error.errno == errno.EADDRNOTAVAIL else "port for the dashboard"
+        raise InputError(f"{host}:{port}: cannot listen there: {problem}; choose another {remedy}") from error
     return opened
 
 

@@ -46,6 +46,13 @@ def ranks_per_replica(elastic_policy: object, processes: object) -> int | None:
     return int(str(processes)) if str(processes).isascii() and str(processes).isdigit() else 1
 
 
+def single_rank(kind: str, spec: object, replica_counts: Mapping[str, int], replica: str) -> int | None:
+    """The rank of a replica of a job with this spec; None if it has several, or none that is known before."""
+    count = getattr(spec, "nproc_per_node", None) or getattr(spec, "slots_per_worker", None)
+    processes = ranks_per_replica(getattr(spec, "elastic_policy", None), count)
+    return rank_of(kind, replica_counts, replica) if processes == 1 else None
+
+
 def replica_with_rank(kind: str, replica_counts: Mapping[str, int], replica: str, *, processes: int = 1) -> str:
     """The replica as people see it: `worker-1 (rank 2)`, `worker-1 (ranks 8-11)`, or its name if it has no rank."""
     first = rank_of(kind, replica_counts, replica, processes=processes)

@@ -5,6 +5,7 @@ from typing import Any, Generic
 
 from gangline.api.kubeflow.training import JobKind, ReplicaSpec, RunPolicy
 from gangline.frameworks import condition_messages
+from gangline.frameworks.ranks import single_rank
 from gangline.frameworks.replica_counts import all_succeeded, pod_counts
 from gangline.jobs.defaults import with_defaults
 from gangline.jobs.framework import Addresses, ConditionText, J, PodEdits, Problem, Verdict
@@ -52,6 +53,10 @@ class TeamFramework(Generic[J]):
 
     def tolerates(self, job: J, kind: str) -> bool:
         return False
+
+    def rank(self, job: J, member: Member) -> int | None:
+        counts = {kind: replica.replicas or 0 for kind, replica in self.replicas(job).items()}
+        return single_rank(self.facts.kind, _spec(job), counts, str(member))
 
 
 def _spec(job: Any) -> Any:

@@ -1,6 +1,6 @@
 """Reads a history: objects at a moment, the versions of a job and of what belongs to it, ends of logs, verdicts."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -107,6 +107,23 @@ class HistoryReader:
     def jobs(self) -> list[JobSummary]:
         """Every recorded job, the newest last."""
         return sorted(_job_summaries(self._load()).values(), key=lambda job: (job.created, job.name))
+
+    def job_bodies(self, uids: Collection[str]) -> dict[str, JSON]:
+        """The last version of each of these jobs, by uid."""
+        segments = [
+            segment
+            for segment in self._load()
+            if any(entry.changed and entry.job.uid in uids for entry in segment.index.jobs)
+        ]
+        bodies: dict[str, JSON] = {}
+
+        def selected(replay: SegmentReplay) -> set[int]:
+            return {number for number, item in replay.objects.items() if item.uid in uids}
+
+        for version in _versions(self._changes(segments, selected)):
+            if version.body is not None:
+                bodies[version.uid] = version.body
+        return bodies
 
     def job_changes(self, namespace: str, plural: str, name: str, uid: str | None = None) -> list[ObjectVersion]:
         """The versions of a job, of the objects it owns and of the events about any of them, oldest first.

@@ -76,6 +76,8 @@ class JobSummary(msgspec.Struct, frozen=True):
     ended: float | None = None
     """When it succeeded or failed; None if it did not, or not while it was recorded."""
     deleted: float | None = None
+    sweep: str = ""
+    """The sweep that it is a trial of."""
 
 
 class RecordedSpan(msgspec.Struct, frozen=True):

@@ -17,6 +17,8 @@ from gangline.history.records import JobSummary
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OMITTED_METADATA = frozenset({"managedFields", "resourceVersion"})
 """Every version has another resourceVersion, and a server of the past gives it one of its own."""
+SWEEP_LABEL = "training.gangline.dev/sweep"
+"""Label of the job of a trial: the name of its sweep."""
 END_CONDITIONS = ("Succeeded", "Failed", "Complete")
 """Conditions of a job that has ended; the last is the one of a Job of Kubernetes."""
 GANG_GROUPS = ("scheduling.gangline.dev", "scheduling.volcano.sh", "scheduling.x-k8s.io", "scheduling.k8s.io")
@@ -117,6 +119,7 @@ def job_summary(path: str, body: JSON, at: float) -> JobSummary:
         created if created is not None else at,
         at,
         ended=ends[0] if ends else None,
+        sweep=str((metadata.get("labels") or {}).get(SWEEP_LABEL) or ""),
     )
 
 

@@ -250,6 +250,15 @@ class RestartMessage(Protocol):
 
 
 @runtime_checkable
+class Ranked(Protocol):
+    """A framework that numbers its processes."""
+
+    def rank(self, job: Any, member: Member) -> int | None:
+        """The number of a replica; None if it has none, has several, or the program decides it."""
+        ...
+
+
+@runtime_checkable
 class IgnoresFields(Protocol):
     """A framework whose kind has fields without effect, as in v1."""
 

@@ -1,18 +1,24 @@
 """The last log lines of pods that failed, or whose container did: they tell which replica failed first, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gangline.api.core import Pod
+from gangline.api.core import Pod, PodPhase
 from gangline.api.meta import Key
+from gangline.base.tasks import run_all
 from gangline.jobs.bounded import BoundedDict
 from gangline.jobs.framework import Framework, J
+from gangline.jobs.plan.failures.records import LogTails, failure_time, may_be_revised
 from gangline.jobs.plan.observed import ObservedJob
-from gangline.jobs.plan.restarts import FAILURE_LOG_LINES, failed_pods, most_restarted
-from gangline.jobs.pods.replicas import training_container_name
+from gangline.jobs.plan.restarts import failed_pods, most_restarted
+from gangline.jobs.pods.replicas import is_active, training_container_name
 
-MAX_LOG_TAILS = 4
-"""Failed pods of one job whose logs are read; the first pod that failed is among them."""
+MAX_LOG_TAILS = 32
+"""Failed pods of one job whose logs are read: those that ended first."""
+LOG_LINES = 100
+"""So many last lines have the error of the program, even if its launcher writes a report after it."""
+READS_AT_ONCE = 8
 MAX_REMEMBERED = 4096
 
 
@@ -20,7 +26,10 @@ class LogTailReader(Protocol):
     """Reads the end of a container's log."""
 
     async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
-        """The last lines, of the run before with `previous`; empty if they cannot be read, which raises nothing."""
+        """The last lines with their times, of the run before with `previous`.
+
+        As the API returns them with `timestamps=true`. Empty if they cannot be read, which raises nothing.
+        """
         ...
 
 
@@ -33,18 +42,24 @@ class LogTailCache:
         # By pod uid and number of restarts. Only saves requests.
         self._tails: BoundedDict[tuple[str, int], tuple[str, ...]] = BoundedDict(MAX_REMEMBERED)
 
-    async def read(self, observed: ObservedJob[J]) -> Mapping[str, tuple[str, ...]]:
-        """Log tails by pod uid: of pods that failed and are not counted as restarts yet.
+    async def read(self, observed: ObservedJob[J]) -> LogTails:
+        """Log tails by pod uid: of pods that failed and are not counted as restarts yet, and of those that still run.
 
         If none has, and restarts may exceed the backoff limit, that of the container that was restarted most often: with
         the job its pods go, and their logs.
         """
-        if self._reader is None or observed.job.status.finished:
+        if self._reader is None:
             return {}
+        if observed.job.status.finished:
+            # A node may report late that a replica had failed before the one in the status.
+            late = may_be_revised(observed.job.status, observed.now)
+            ended = [pod for pod in observed.gang.pods.values() if late and pod.status.phase == PodPhase.FAILED]
+            return await self._tails_of(self._reader, sorted(ended, key=self._end_order)[:MAX_LOG_TAILS])
         replaced = observed.job.status.ledger.replaced
         pods = [pod for pod in failed_pods(observed.gang).values() if pod.metadata.uid not in replaced]
         if pods:
-            return {pod.metadata.uid: await self._tail(self._reader, pod) for pod in pods[:MAX_LOG_TAILS]}
+            tails = await self._tails_of(self._reader, sorted(pods, key=self._end_order)[:MAX_LOG_TAILS])
+            return {**tails, **await self._running_tails(self._reader, observed)}
         limit = self._framework.run_policy(observed.job).backoff_limit
         found = most_restarted(observed.gang, self._container) if limit is not None else None
         if found is None or limit is None or _restart_count(observed) < limit:
@@ -53,13 +68,40 @@ class LogTailCache:
         tail = await self._tail(self._reader, pod, status.restart_count, previous=status.state.running is not None)
         return {pod.metadata.uid: tail} if tail else {}
 
+    def _end_order(self, pod: Pod) -> datetime:
+        return failure_time(pod, self._container) or datetime.max.replace(tzinfo=UTC)
+
+    async def _running_tails(self, reader: LogTailReader, observed: ObservedJob[J]) -> LogTails:
+        """The logs of replicas that run while others have failed: one may have written its error and be about to end.
+
+        On one machine only, where a verdict waits for it.
+        """
+        active = [pod for pod in observed.gang.pods.values() if is_active(pod)] if observed.site.shared_host else []
+        tails: dict[str, tuple[str, ...]] = {}
+
+        async def read(pod: Pod) -> None:
+            container = training_container_name(pod, self._container)
+            tails[pod.metadata.uid] = await reader.tail(pod.metadata.key, container, LOG_LINES)
+
+        await run_all((read(pod) for pod in active[:MAX_LOG_TAILS]), at_once=READS_AT_ONCE)
+        return tails
+
+    async def _tails_of(self, reader: LogTailReader, pods: Iterable[Pod]) -> LogTails:
+        tails: dict[str, tuple[str, ...]] = {}
+
+        async def read(pod: Pod) -> None:
+            tails[pod.metadata.uid] = await self._tail(reader, pod)
+
+        await run_all((read(pod) for pod in pods), at_once=READS_AT_ONCE)
+        return tails
+
     async def _tail(
         self, reader: LogTailReader, pod: Pod, restarts: int = 0, *, previous: bool = False
     ) -> tuple[str, ...]:
         key = (pod.metadata.uid, restarts)
         if key not in self._tails:
             container = training_container_name(pod, self._container)
-            self._tails[key] = await reader.tail(pod.metadata.key, container, FAILURE_LOG_LINES, previous=previous)
+            self._tails[key] = await reader.tail(pod.metadata.key, container, LOG_LINES, previous=previous)
         return self._tails.get(key, ())
 
 

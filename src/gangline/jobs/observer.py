@@ -14,6 +14,7 @@ from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.base.clock import Clock
 from gangline.jobs.framework import BATCH_JOBS, Framework, J, PlansByLauncherJob
 from gangline.jobs.plan.actions import PODS, SERVICES
+from gangline.jobs.plan.failures.records import LogTails
 from gangline.jobs.plan.observed import JobChildren, ObservedJob, is_owned_by
 from gangline.jobs.plan.recovery.affinity import NO_AVOIDANCE, NodeAvoidance
 from gangline.jobs.plan.recovery.decision import FailureCause
@@ -29,7 +30,6 @@ OWNER_INDEX = "owner uid"
 ORPHAN_INDEX = "orphans"
 """Index of children without a controller, by namespace and the job name and operator name in their labels."""
 
-LogTails = Mapping[str, tuple[str, ...]]
 HangVerdicts = Callable[[str], HangVerdict]
 """What the hang watcher says of the job with this uid."""
 

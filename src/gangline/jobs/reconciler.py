@@ -18,6 +18,7 @@ from gangline.jobs.log_tails import LogTailCache, LogTailReader
 from gangline.jobs.observer import Observer
 from gangline.jobs.pacing import COUNTER_INTERVAL, MAX_REMEMBERED, StatusPacer
 from gangline.jobs.plan.actions import JobPlan
+from gangline.jobs.plan.failures.records import LogTails
 from gangline.jobs.plan.finish import rejected_status
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.plan import reconcile_plan
@@ -92,9 +93,10 @@ class CachedJobReconciler(Generic[J]):
         observed = self._observe(key)
         if observed is None:
             return None
-        log_tails = await self._log_tails.read(observed)
-        if log_tails:
-            # Reading took time: the caches may show more by now.
+        log_tails: LogTails = {}
+        while (tails := await self._log_tails.read(observed)).keys() - log_tails.keys():
+            # Reading took time: the caches may show more failed pods by now, whose logs count as much.
+            log_tails = tails
             observed = self._observe(key, log_tails)
             if observed is None:
                 return None

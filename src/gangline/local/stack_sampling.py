@@ -4,14 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gangline.api.core import Pod
-from gangline.api.kubeflow.kinds import JOB_APIS
-from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE
 from gangline.node.checkpoint import PodFolder, RunFiles, StateFolder
 from gangline.node.runtime.process import MARK_VARIABLE
 from gangline.stacks.model import RankStack
+from gangline.stacks.pods import containers, replica_name
 from gangline.stacks.sampling import SampleTarget, sample_processes
-
-TRAINING_CONTAINERS = frozenset(kind.container for kind in JOB_APIS)
 
 
 class LocalStackSampler:
@@ -45,19 +42,8 @@ def local_targets(state: Path, pods: Iterable[Pod]) -> list[SampleTarget]:
 
 def training_run(folder: PodFolder, pod: Pod) -> RunFiles | None:
     """The run of the container that trains; if it is not alive, of the first container that is."""
-    names = [one.name for one in pod.spec.containers]
-    for name in sorted(names, key=lambda name: name not in TRAINING_CONTAINERS):
-        for files in reversed(folder.runs(name)):
+    for container in containers(pod):
+        for files in reversed(folder.runs(container.name)):
             if files.lock.is_held():
                 return files
     return None
-
-
-def replica_name(pod: Pod) -> str:
-    """The name of a replica within its job: `worker-1`; the pod's name if it belongs to no training job."""
-    labels = pod.metadata.labels
-    kind = labels.get(REPLICA_TYPE, "").lower()
-    if not kind:
-        return pod.metadata.name
-    index = labels.get(REPLICA_INDEX, "")
-    return f"{kind}-{index}" if index else kind

@@ -5,6 +5,8 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +19,8 @@ from gangline.api.scheme import Resource
 from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
+from gangline.health.settings import WatchSettings
+from gangline.health.watch_list import Watcher, WatchList
 from gangline.jobs.framework import Framework
 from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.kube.client import Client
@@ -79,7 +83,14 @@ async def embedded_plane(
 
         tasks = [
             group.create_task(
-                run_engine(plane.client, _reporting_to(listener, settings, operator), frameworks, clock, add_notifier)
+                run_engine(
+                    plane.client,
+                    _reporting_to(listener, settings, operator),
+                    frameworks,
+                    clock,
+                    add_notifier,
+                    partial(local_watcher, settings.logs, operator, clock),
+                )
             ),
             group.create_task(run_scheduler_when_needed(plane.client, clock)),
         ]
@@ -160,13 +171,31 @@ async def run_engine(
     frameworks: Sequence[Framework[Any]],
     clock: Clock,
     add_parts: Callable[[Manager], None] = lambda manager: None,
+    new_watcher: Callable[[WatchList], Watcher] | None = None,
 ) -> None:
-    """Run the job engine until cancelled. `add_parts` adds what else the manager runs."""
+    """Run the job engine until cancelled. `add_parts` adds what else the manager runs.
+
+    With `new_watcher` and settings for it, hangs are watched for.
+    """
     manager = Manager(client, clock)
-    engine = JobEngine(manager, client, settings, socket.gethostname(), clock)
+    watch_list = WatchList() if settings.hang_watch is not None and new_watcher is not None else None
+    engine = JobEngine(manager, client, settings, socket.gethostname(), clock, watch_list=watch_list)
     engine.add_frameworks(frameworks)
+    if watch_list is not None and new_watcher is not None:
+        manager.add_runnable(partial(watch_list.run, partial(new_watcher, watch_list), clock))
     add_parts(manager)
     await manager.run(signals=False)
+
+
+def local_watcher(state: Path, operator: OperatorSettings, clock: Clock, watch_list: WatchList) -> Watcher:
+    """A hang watcher for the pods of a node whose records are in `state`."""
+    # Imported here: it takes a tenth of a second, and the first job is more urgent.
+    from gangline.health.local_signs import LocalSignReader
+    from gangline.health.watcher import HangWatcher
+    from gangline.local.stack_sampling import LocalStackSampler
+
+    settings = operator.hang_watch or WatchSettings()
+    return HangWatcher(watch_list, LocalSignReader(state, clock), LocalStackSampler(state), clock, settings)
 
 
 def _add_notifier(

@@ -22,6 +22,7 @@ from gangline.frameworks.paddle import Paddle
 from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
+from gangline.health.watch_list import WatchList
 from gangline.jobs.cause_reader import CauseReader
 from gangline.jobs.events import JobEvents
 from gangline.jobs.executor import CreateSlots, Executor
@@ -30,6 +31,7 @@ from gangline.jobs.gangs.podgroup import GangScheduler
 from gangline.jobs.gangs.scheduler_plugins import SchedulerPlugins
 from gangline.jobs.gangs.volcano import Volcano
 from gangline.jobs.missing_rights import MissingRightsReporter
+from gangline.jobs.node_records import NodeRecords, NodeRecordSource
 from gangline.jobs.observer import (
     ORPHAN_INDEX,
     OWNER_INDEX,
@@ -43,6 +45,7 @@ from gangline.jobs.observer import (
 )
 from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.jobs.plan.recovery.decision import FailureCause
+from gangline.jobs.plan.stall import HangVerdict
 from gangline.jobs.reconciler import CachedJobReconciler
 from gangline.jobs.site import Site
 from gangline.kube.client import Client
@@ -114,14 +117,17 @@ class JobEngine:
         metrics: JobMetrics | None = None,
         count: Callable[[RecordResult], object] = lambda result: None,
         may_serve: Callable[[str], bool] = lambda namespace: True,
+        watch_list: WatchList | None = None,
     ) -> None:
         """`instance` names this process in events; `count` is called with the result of every event.
 
-        `may_serve` says whether jobs of a namespace may be reconciled by now, if there are several.
+        `may_serve` says whether jobs of a namespace may be reconciled by now, if there are several. `watch_list` is
+        kept for a hang watcher, and has its verdicts.
         """
         self._manager, self._client, self._settings = manager, client, settings
         self._instance, self._clock = instance, clock
         self._metrics, self._count_event, self._may_serve = metrics, count, may_serve
+        self._watch_list = watch_list
         self._expectations = Expectations(clock)
         labelled, indexes = Selector(labels=JOB_NAME), {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys}
         self._pods = manager.informer(Pod, labelled, indexes, namespaces=settings.namespaces)
@@ -134,6 +140,9 @@ class JobEngine:
         self._slots = CreateSlots()
         self._queues: list[WorkQueue[Key]] = []
         self._causes = LazyCauseReader(settings.cause_reader, client, clock) if settings.cause_reader else None
+        self._node_records = NodeRecords(settings.bad_nodes, self._known_nodes)
+        if metrics is not None:
+            metrics.states.add_bad_nodes(self._node_records.bad_nodes)
 
     def add_frameworks(self, frameworks: Sequence[Framework[Any]]) -> None:
         """Add one controller per framework."""
@@ -173,7 +182,15 @@ class JobEngine:
             self._manager.add_runnable(reporter.run)
         reconciler = CachedJobReconciler(
             framework,
-            Observer(framework, caches, self._expectations, settings.site, self._clock),
+            Observer(
+                framework,
+                caches,
+                self._expectations,
+                settings.site,
+                self._clock,
+                bad_nodes=self._node_records.avoidance,
+                hang_verdicts=self._hang_verdict,
+            ),
             self._executor(job_kind, events),
             PodLogs(PodSubresources(self._client)),
             self._clock,
@@ -187,6 +204,9 @@ class JobEngine:
             ControllerOptions(workers=settings.workers, ceiling=MAX_RETRY_DELAY),
         )
         self._queues.append(controller.queue)
+
+    def _hang_verdict(self, uid: str) -> HangVerdict:
+        return self._watch_list.verdict(uid) if self._watch_list is not None else HangVerdict()
 
     def _has_work(self) -> bool:
         """Whether any job is being reconciled, or waits for it: its pods and its status come before events."""
@@ -207,7 +227,7 @@ class JobEngine:
             events,
             self._slots,
             kind_metrics,
-            partial(self._pods.cache.by_index, OWNER_INDEX),
+            self._pods_of,
         )
 
     def _sources(
@@ -227,8 +247,18 @@ class JobEngine:
             ),
             *(InformerSource(informer, owning_jobs(job_kind.kind)) for informer in children.values()),
             *([InformerSource(self._pods, launching_jobs(OPERATOR_LABEL))] if launches else []),
+            NodeRecordSource(jobs, framework, self._node_records),
             *([DeletedJobsCounter(jobs, self._metrics.for_kind(job_kind))] if self._metrics is not None else []),
+            *([self._watch_list.add_kind(job_kind, jobs, self._pods_of)] if self._watch_list is not None else []),
         ]
+
+    def _pods_of(self, uid: str) -> Sequence[Pod]:
+        """The pods that a job owns."""
+        return self._pods.cache.by_index(OWNER_INDEX, uid)
+
+    def _known_nodes(self) -> set[str]:
+        """The nodes on which pods of jobs are. To list nodes would take a right that v1's role does not have."""
+        return {pod.spec.node_name for pod in self._pods.cache if pod.spec.node_name}
 
     def _companion_informer(self, name: str, *, required: bool = True) -> Informer[JSON]:
         """The informer of a resource, shared by all kinds. Objects that no job owns are stripped to their metadata."""
@@ -309,6 +339,10 @@ def scheme_of(wanted: Iterable[Framework[Any]], gangs: Iterable[GangScheduler] =
     return OPERATOR_SCHEME.with_resources(*(framework.facts.resource for framework in wanted), *kinds)
 
 
+MAX_LOG_BYTES = 256 * 1024
+"""More than any sensible tail has: a server that reaches the limit leaves out the last lines, not the first."""
+
+
 class PodLogs:
     """Reads the end of a container's log from the server."""
 
@@ -316,7 +350,9 @@ class PodLogs:
         self._pods = pods
 
     async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
-        reading = self._pods.logs(pod, container=container, tail=lines, previous=previous, limit_bytes=8192)
+        reading = self._pods.logs(
+            pod, container=container, tail=lines, previous=previous, timestamps=True, limit_bytes=MAX_LOG_BYTES
+        )
         try:
             async with aclosing(reading) as log:
                 return tuple([line.decode(errors="replace") async for line in log])

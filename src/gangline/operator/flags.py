@@ -11,6 +11,8 @@ import msgspec
 from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.api.names import MAX_DNS_LABEL_LENGTH
 from gangline.base.errors import InputError
+from gangline.health.settings import watch_settings
+from gangline.jobs.plan.recovery.bad_nodes import BadNodeLimits
 from gangline.jobs.pods.progress_reporting import ProgressEndpoint
 from gangline.jobs.site import ServiceMode
 from gangline.operator.gang_schedulers import site_from_flag
@@ -57,6 +59,11 @@ def settings_from_flags(flags: Mapping[str, Any], environ: Mapping[str, str]) ->
         pytorch_init_tries=flags["pytorch_init_container_max_tries"],
         pytorch_init_template=template,
         mpi_launcher_account=flags["mpi_launcher_service_account"],
+        hang_watch=watch_settings(flags["hung_after"]) if flags["hang_watch"] else None,
+        bad_nodes=BadNodeLimits(
+            forgive_after=timedelta(seconds=flags["bad_node_forgive_after"]), share=flags["bad_node_share"]
+        ),
+        hang_stacks=flags["hang_stacks"],
     )
     images = launcher_images(flags["mpi_kubectl_delivery_image"], flags["agent_image"])
     operator = msgspec.structs.replace(operator, **images)

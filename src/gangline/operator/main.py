@@ -114,6 +114,13 @@ GENERAL_OPTIONS = (
         "Read the progress lines in the logs of running jobs, of so many at most; 0: read no logs for it.",
         type=click.IntRange(min=0),
     ),
+    go_flag("--hang-watch", "Look for running jobs that make no progress: they get condition Stalled.", default=True),
+    seconds_option("--hung-after", 60.0, "Look into a job that has given no sign of life for so long, at least."),
+    go_flag(
+        "--hang-stacks",
+        "Read the stacks of such a job by py-spy in its pods, where it is, to be sure within two minutes; needs the right "
+        "to create pods/exec.",
+    ),
     seconds_option("--grace", 10.0, "How long work in progress may take to finish when the operator stops."),
     value_option(
         "--gang-scheduler-name",
@@ -128,6 +135,14 @@ GENERAL_OPTIONS = (
         "Ask autoscalers to leave the nodes of gangs alone (with gangline and kubernetes).",
         default=True,
     ),
+    value_option(
+        "--bad-node-share",
+        0.1,
+        "Largest share of all nodes that jobs with runPolicy.recovery avoid because jobs of several owners failed there; "
+        "0: none is avoided (docs/recovery.md).",
+        type=click.FloatRange(min=0, max=1),
+    ),
+    seconds_option("--bad-node-forgive-after", 3600.0, "How long a failure of a job counts against its node."),
     click.option(
         "--notifications-file",
         type=click.Path(path_type=Path),

@@ -26,6 +26,7 @@ from gangline.jobs.framework import J
 from gangline.jobs.milestones import JobMilestones, has_just_started, milestones
 from gangline.jobs.plan.actions import PODS, SERVICES
 from gangline.jobs.plan.conditions import current_condition
+from gangline.jobs.plan.recovery.bad_nodes import BadNode
 from gangline.kube.client import Client, Kind, T
 from gangline.kube.errors import AlreadyExists, KubeError
 from gangline.runtime.cache import Cache, key_of
@@ -279,6 +280,11 @@ class JobStateCollector:
     def __init__(self, clock: Clock, is_leading: Callable[[], bool]) -> None:
         self._clock, self._is_leading = clock, is_leading
         self._caches: list[tuple[str, Cache[Any]]] = []
+        self._bad_nodes: Callable[[datetime], Iterable[BadNode]] = lambda now: ()
+
+    def add_bad_nodes(self, find: Callable[[datetime], Iterable[BadNode]]) -> None:
+        """Report the nodes that `find` returns for a time as avoided."""
+        self._bad_nodes = find
 
     def add_cache(self, kind: JobKind, jobs: Cache[Any]) -> None:
         """Count these jobs, too."""
@@ -293,12 +299,20 @@ class JobStateCollector:
             "For how long the job has waited that waits longest to run; 0 if none waits.",
             labels=LABELS,
         )
+        avoided = GaugeMetricFamily(
+            "gangline_bad_nodes",
+            "Nodes that jobs with a recovery policy avoid, because jobs of several owners failed there: the owners.",
+            labels=("node", "level"),
+        )
         if self._is_leading():
             now = self._clock.now()
+            for node in self._bad_nodes(now):
+                avoided.add_metric((node.name, "required" if node.is_excluded else "preferred"), node.owners)
             for labels, jobs in self._jobs_by_labels().items():
                 self._add_samples(states, waits, labels, jobs, now)
         yield states
         yield waits
+        yield avoided
 
     def _jobs_by_labels(self) -> dict[tuple[str, str], list[TrainingJob]]:
         """The jobs by namespace and framework. Two APIs of one framework may show the same objects."""

@@ -4,6 +4,7 @@ import asyncio
 import math
 import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 from gangline import __version__
 from gangline.api.meta import Key
 from gangline.base.clock import Clock
+from gangline.health.settings import WatchSettings
+from gangline.health.watch_list import Watcher, WatchList
 from gangline.jobs.framework import Framework
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
@@ -170,6 +173,7 @@ class OperatorProcess(ControllerProcess):
         leader = leader_elector(client, self._lease, metrics, self._clock)
         fenced = client.with_transport(RequestGate(LeadershipFence(client.transport, leader), self._clock))
         manager = Manager(fenced, self._clock, leader=leader, metrics=metrics, grace=self._settings.grace)
+        watch_list = WatchList() if self._settings.operator.hang_watch is not None else None
         engine = JobEngine(
             manager,
             fenced,
@@ -179,13 +183,26 @@ class OperatorProcess(ControllerProcess):
             metrics=JobMetrics(metrics.registry, self._clock, lambda: leader is None or leader.is_leader),
             count=metrics.count_event,
             may_serve=lambda namespace: namespace not in self._unchecked_namespaces,
+            watch_list=watch_list,
         )
+        if watch_list is not None:
+            manager.add_runnable(partial(watch_list.run, partial(self._watcher, watch_list, fenced), self._clock))
         manager.add_runnable(self._check_late_namespaces)
         self._progress.read_logs(manager, self._settings.operator.namespaces)
         engine.add_frameworks(self._frameworks)
         if self._settings.notifications is not None:
             self._add_notifier(self._settings.notifications, manager, fenced, metrics)
         return manager
+
+    def _watcher(self, watch_list: WatchList, client: Client) -> Watcher:
+        # Imported here: it is needed when the first job runs.
+        from gangline.health.cluster_signs import ClusterSignReader
+        from gangline.health.watcher import HangWatcher
+        from gangline.stacks.cluster import ClusterStackSampler
+
+        settings = self._settings.operator.hang_watch or WatchSettings()
+        sampler = ClusterStackSampler(client, self._clock) if self._settings.operator.hang_stacks else None
+        return HangWatcher(watch_list, ClusterSignReader(client, self._clock), sampler, self._clock, settings)
 
     def _add_notifier(
         self, notifications: "NotificationSettings", manager: Manager, client: Client, metrics: PrometheusMetrics

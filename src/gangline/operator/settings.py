@@ -7,7 +7,9 @@ import msgspec
 
 from gangline.api.kubeflow.kinds import JOB_APIS, TRAINING_KINDS
 from gangline.frameworks.mpi import KUBECTL_DELIVERY_IMAGE
+from gangline.health.settings import WatchSettings, watch_settings
 from gangline.jobs.gangs.gangline import GanglineScheduler
+from gangline.jobs.plan.recovery.bad_nodes import BadNodeLimits
 from gangline.jobs.site import Site
 
 if TYPE_CHECKING:
@@ -54,11 +56,17 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     mpi_agent: str | None = None
     # An existing service account for MPI launchers; empty: each has its own, with a role.
     mpi_launcher_account: str = ""
+    # How patient the watch over running jobs is; None: there is none.
+    hang_watch: WatchSettings | None = WatchSettings()
+    # In a cluster: whether the watch runs py-spy in the pods of a job that it suspects.
+    hang_stacks: bool = False
     # On an embedded plane: whether pods report progress to it, on loopback. In a cluster `site.progress` says it.
     receives_progress: bool = False
     # Module and function that make the reader of causes for jobs with a recovery policy; empty: exit codes must do.
     # By name: `why` is above this package, and only loaded when such a job fails.
     cause_reader: str = "gangline.why.causes:cause_reader"
+    # Which nodes jobs with a recovery policy avoid, because jobs of others failed there.
+    bad_nodes: BadNodeLimits = BadNodeLimits()
 
 
 LOCAL_SETTINGS = OperatorSettings(
@@ -81,9 +89,18 @@ LOCAL_GANG_SETTINGS = msgspec.structs.replace(
 """The same with gang scheduling for every job."""
 
 
-def local_settings(*, gang: bool = False, progress: bool = True) -> OperatorSettings:
-    """The settings of the operator of a plane on this machine, with or without gangs for every job and the endpoint."""
-    return msgspec.structs.replace(LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS, receives_progress=progress)
+LOCAL_WATCH_PERIOD = 5.0
+"""How often a job is looked at on one machine, in seconds: nobody has to be asked for it."""
+
+
+def local_settings(*, gang: bool = False, progress: bool = True, hung_after: float | None = 60.0) -> OperatorSettings:
+    """The settings of the operator of a plane on this machine, with or without gangs for every job and the endpoint.
+
+    After `hung_after` seconds a job without signs of life is looked into; None: never.
+    """
+    watch = watch_settings(hung_after, LOCAL_WATCH_PERIOD) if hung_after is not None else None
+    settings = LOCAL_GANG_SETTINGS if gang else LOCAL_SETTINGS
+    return msgspec.structs.replace(settings, receives_progress=progress, hang_watch=watch)
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):

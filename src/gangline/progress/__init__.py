@@ -31,11 +31,25 @@ def report(
     left out;
     numbers of other libraries (numpy, torch) are converted.
     """
+    _offer_stacks_once()
     values = {"step": step, "total": total, **metrics, "checkpoint": checkpoint}
     body = {name: number for name, value in values.items() if (number := _json_number(value)) is not None}
     saving = {"checkpoint": checkpoint} if isinstance(checkpoint, str) else {}
     sys.stdout.write(json.dumps({"progress": {**body, **saving}}) + "\n")
     sys.stdout.flush()
+
+
+_stacks_offered = False
+
+
+def _offer_stacks_once() -> None:
+    """Let `gangline stacks` see where this program stands. Imported here: a program that never reports needs none of it."""
+    global _stacks_offered
+    if not _stacks_offered:
+        _stacks_offered = True
+        from gangline.progress.stacks import offer_stacks
+
+        offer_stacks()
 
 
 def _json_number(value: object) -> float | int | None:

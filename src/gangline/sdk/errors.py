@@ -36,7 +36,7 @@ class JobFailed(TrainingError):
         self._failure = failure
         error = job_error(failure)
         self.job, self.replica, self.exit_code = job, failure.replica, failure.exit_code
-        self.rank = _rank(job, failure.replica)
+        self.rank = failure.rank if failure.rank is not None else _rank(job, failure.replica)
         self.error_type, self.error_message, self.log = error.type, error.message, error.log
         super().__init__("\n".join(_failure_lines(job, failure, error, self._place)))
         if error.traceback:
@@ -47,8 +47,8 @@ class JobFailed(TrainingError):
 
     @property
     def _place(self) -> str:
-        """`worker-1, rank 2`."""
-        return self.replica if self.rank is None else f"{self.replica}, rank {self.rank}"
+        """`worker-1 (rank 2)`."""
+        return self.replica if self.rank is None else f"{self.replica} (rank {self.rank})"
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the failure in the replica, not the lines of the client that waited for it."""
@@ -69,10 +69,12 @@ def _failure_lines(job: Job, failure: Failure, error: PythonError, place: str) -
         condition = f"{name} has succeeded, because its leader has; this rank failed."
     if error.type:
         message = f"{error.type}: {error.message}" if error.message else error.type
-        lines = [f"{message} ({place})", condition or f"{name} failed."]
+        lines = [f"{place}: {message}" if place else message, condition or f"{name} failed."]
     else:
         how = f": {place} {failure.reason or f'exit {failure.exit_code}'}" if failure.replica else ""
         lines = [f"{name} failed{how}. {condition}".rstrip()]
+    if failure.order_unknown:
+        lines.append("Others failed in the same second; which one was first is not known.")
     if error.log:
         lines += [f"last lines of {failure.replica}:", *(f"  {line}" for line in error.log)]
     return lines

@@ -214,7 +214,7 @@ _NATIVE_TABLE: tuple[tuple[re.Pattern[str], ActivityKind, str], ...] = (
         "team",
         "wait in {}",
     ),
-    (re.compile(r"\bLightGBM::Network::(\w+)"), "team", "wait in {}"),
+    (re.compile(r"\bLightGBM::(?:Network|Linkers)::(\w+)"), "team", "wait in {}"),
     (
         re.compile(r"\b(?:rabit|xgboost::collective)::\w*(Allreduce|Broadcast|Allgather)\w*", re.IGNORECASE),
         "team",
@@ -222,6 +222,7 @@ _NATIVE_TABLE: tuple[tuple[re.Pattern[str], ActivityKind, str], ...] = (
     ),
 )
 
+NETWORK_WAIT = "wait for the network"
 _WAIT_CHANNELS: tuple[tuple[re.Pattern[str], ActivityKind, str], ...] = (
     (re.compile(r"(?:flock|posix|locks?)_lock|locks_lock"), "lock", "wait for a file lock"),
     (re.compile(r"futex"), "lock", "wait for a lock or a thread"),
@@ -229,7 +230,7 @@ _WAIT_CHANNELS: tuple[tuple[re.Pattern[str], ActivityKind, str], ...] = (
     (re.compile(r"^do_wait|wait4|waitid|kernel_wait"), "process", "wait for a process of its own"),
     (re.compile(r"pipe|fifo"), "lock", "wait for a pipe"),
     (re.compile(r"n_tty|wait_woken.*tty"), "lock", "wait for input"),
-    (re.compile(r"sk_wait|inet|tcp|udp|unix_stream|skb|sock|wait_woken"), "network", "wait for the network"),
+    (re.compile(r"sk_wait|inet|tcp|udp|unix_stream|skb|sock|wait_woken"), "network", NETWORK_WAIT),
     (re.compile(r"poll|select|epoll|ep_"), "network", "wait for events"),
     (re.compile(r"sigsuspend|sigtimedwait|pause|do_signal_stop"), "sleep", "wait for a signal"),
     (re.compile(r"nfs|rpc_wait|fuse|ceph|folio|io_schedule|wait_on_page|iomap|blk|bio"), "data", "wait for storage"),
@@ -260,6 +261,9 @@ def _frame_activity(thread: ThreadStack) -> StackActivity:
     detail = _library_activity(thread.frames[:at])
     if detail is None and own and all(frame.native for frame in thread.frames[:at]):
         detail = _code_activity(own[0])
+    if detail is not None and detail.kind == "run":
+        # A library that computes and talks to its team within the same call: C or the kernel knows which.
+        detail = _native_activity(thread.frames[:at]) or _team_wait(detail, thread) or detail
     detail = detail or _native_activity(thread.frames[:at]) or _waiting_activity(thread)
     reads_data = any(_DATA_CALLERS.search(frame.file) for frame in thread.frames[at:])
     if reads_data and (detail is None or detail.kind not in DETAILS):
@@ -292,6 +296,14 @@ def _code_activity(frame: Frame) -> StackActivity | None:
 def _native_activity(frames: Sequence[Frame]) -> StackActivity | None:
     named = (short_name(frame) for frame in reversed(frames) if frame.native)
     return next((match for name in named for match in _table_matches(_NATIVE_TABLE, name)), None)
+
+
+def _team_wait(detail: StackActivity, thread: ThreadStack) -> StackActivity | None:
+    """A call of a library that waits for the network: the library's own, as boosters have it, leads to its team."""
+    waits = next(_table_matches(_WAIT_CHANNELS, thread.wait_channel), None)
+    if thread.active or waits is None or waits.verb != NETWORK_WAIT or not detail.verb.startswith("are in "):
+        return None
+    return StackActivity("team", f"wait in {detail.verb.removeprefix('are in ')}")
 
 
 def _waiting_activity(thread: ThreadStack) -> StackActivity | None:

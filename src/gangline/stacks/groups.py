@@ -17,6 +17,7 @@ HELPER_COMMANDS = (
 MPI_AGENT = "mpi_agent.py"
 """Our own program, by which mpirun starts a rank in another pod."""
 HELPER_FILES = ("torch/utils/data/_utils/worker.py", "torch/_inductor/compile_worker")
+PROCESS_START = "multiprocessing/process.py"
 UNCOMPARED_REPLICAS = ("launcher", "ps", "evaluator")
 """Replica types that do other work than the team, so that they stand elsewhere in health, too."""
 MAX_COMMAND = 32
@@ -126,7 +127,7 @@ def _rank_place(rank: RankStack, main: ProcessStack, *, only: bool) -> RankPlace
     replica = rank.replica if only or number is not None else f"{rank.replica} process {main.pid}"
     if doing.kind == "data" and (reader := _data_reader(rank.processes, main)) is not None:
         # The line that does not return is the one in the data loader's process.
-        frames, doing = (*reader.frames, *frames), StackActivity("data", "read data")
+        frames, doing = (*_own_calls(reader), *frames), StackActivity("data", "read data")
     own = own_frames(frames)
     where = location(own[0]) if own else _shortened(main.command) if not frames else ""
     return RankPlace(replica, number, main.pid, frames, doing, where, main.error)
@@ -189,6 +190,12 @@ def _data_reader(processes: Sequence[ProcessStack], main: ProcessStack) -> Threa
                 if activity(process, thread).kind == "data" and own_frames(thread.frames):
                     return thread
     return None
+
+
+def _own_calls(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The frames of a process that were called in itself: a fork begins with those of its parent."""
+    starts = (number for number, frame in enumerate(thread.frames) if frame.file.endswith(PROCESS_START))
+    return thread.frames[: next(starts, len(thread.frames))]
 
 
 def odd_groups(groups: Sequence[StackGroup]) -> tuple[StackGroup, ...]:

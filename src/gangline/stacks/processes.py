@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,8 +44,18 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     @property
     def rank(self) -> int | None:
         """The rank that the environment names."""
-        values = (self.environment.get(name, "") for name in RANK_VARIABLES)
-        return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
+        return rank_in(self.environment)
+
+
+def rank_in(environment: Mapping[str, str]) -> int | None:
+    """The rank that an environment names; None if it names none."""
+    values = (environment.get(name, "") for name in RANK_VARIABLES)
+    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
+
+
+def stat_cpu_seconds(fields: Sequence[str]) -> float:
+    """The CPU time in /proc/PID/stat, given its fields from the state on."""
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
 
 class ProcessTable:
@@ -94,12 +104,17 @@ class ProcessTable:
             pid,
             int(stat[1]),
             stat[0],
-            (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS,
+            stat_cpu_seconds(stat),
             words,
             {name: value for name, _, value in pairs if name in RANK_VARIABLES},
             _is_python(folder),
             tuple(_kernel_threads(folder)),
         )
+
+
+def ptrace_scope() -> str:
+    """Who may read a process, as the kernel's Yama has it: 0 its user, 1 its ancestors; empty without Yama."""
+    return _read(PROC / "sys" / "kernel" / "yama" / "ptrace_scope").decode().strip()
 
 
 def environment_value(pid: int, name: str) -> str:

@@ -12,6 +12,9 @@ import msgspec
 from gangline.stacks.model import Frame, ThreadStack
 
 INSTALL_HINT = "pip install 'gangline[stacks]'"
+NOT_INSTALLED = "py-spy is not installed"
+NOT_INSTALLED_THERE = "py-spy is not in the image"
+NOT_ALLOWED = "py-spy may not read it"
 MAIN_THREAD = "MainThread"
 
 _PERMISSION = re.compile(r"permission denied|operation not permitted", re.IGNORECASE)
@@ -71,15 +74,27 @@ def _thread_stack(thread: _Thread) -> ThreadStack:
 
 
 def failure_text(errors: str) -> str:
-    """Why a process could not be read, in one line, with what to do."""
+    """Why a process could not be read, in one line."""
     if _PERMISSION.search(errors):
-        return "py-spy may not read it: run the command as root, or as the user of the process with ptrace allowed"
+        return NOT_ALLOWED
     if _NOT_PYTHON.search(errors):
         return "py-spy finds no Python in it yet"
     if _GONE.search(errors):
         return "it has ended"
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     return f"py-spy: {lines[0].removeprefix('Error: ')[:160]}" if lines else "py-spy gives no answer"
+
+
+def permission_hint(ptrace_scope: str, platform: str) -> str:
+    """What lets py-spy read programs of the same user. `ptrace_scope` is the kernel's setting, empty without Yama."""
+    if platform == "darwin":
+        return "macOS lets only root read other programs: write sudo before the command"
+    if ptrace_scope in ("1", "2"):
+        return (
+            f"The kernel forbids to read other programs (kernel.yama.ptrace_scope is {ptrace_scope}). "
+            "To allow it until the next boot: sudo sysctl kernel.yama.ptrace_scope=0"
+        )
+    return "Programs of other users can be read by root only: write sudo before the command"
 
 
 def may_retry(errors: str) -> bool:

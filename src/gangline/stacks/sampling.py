@@ -15,9 +15,18 @@ from gangline.base.files import open_regular
 from gangline.base.host_features import usable_cpus
 from gangline.base.tasks import run_all, time_limit
 from gangline.stacks.frames import own_frames
-from gangline.stacks.model import Frame, ProcessStack, RankStack, ThreadStack
+from gangline.stacks.model import Frame, ProcessStack, RankStack, Source, ThreadStack
+from gangline.stacks.own_dumps import own_dump
 from gangline.stacks.processes import MAX_COMMAND, ProcessFacts, ProcessTable
-from gangline.stacks.pyspy import decode_dump, dump_command, failure_text, find_py_spy, may_retry, python_command
+from gangline.stacks.pyspy import (
+    NOT_INSTALLED,
+    decode_dump,
+    dump_command,
+    failure_text,
+    find_py_spy,
+    may_retry,
+    python_command,
+)
 
 T = TypeVar("T")
 
@@ -112,17 +121,25 @@ async def _sample(facts: ProcessFacts, program: str, timeout: timedelta, clock: 
     )
     if not facts.is_python or facts.state[:1] in ("Z", "X"):
         return stack
+    threads, error = await _py_spy_in_time(program, facts.pid, timeout, clock, native=native)
+    source: Source = "py-spy"
+    if error:
+        threads, source = await own_dump(facts.pid, clock), "faulthandler"
+    if not threads:
+        return msgspec.structs.replace(stack, error=error)
+    return msgspec.structs.replace(stack, threads=_with_channels(threads, facts.threads), source=source)
+
+
+async def _py_spy_in_time(
+    program: str, pid: int, timeout: timedelta, clock: Clock, *, native: bool
+) -> tuple[tuple[ThreadStack, ...], str]:
     if not program:
-        return msgspec.structs.replace(stack, error="py-spy is not installed")
+        return (), NOT_INSTALLED
     try:
         async with time_limit(timeout, clock):
-            threads, error = await _py_spy(program, facts.pid, native=native)
+            return await _py_spy(program, pid, native=native)
     except TimeoutError:
-        error = f"py-spy gave no answer for {timeout.total_seconds():g} s"
-        return msgspec.structs.replace(stack, error=error)
-    if error:
-        return msgspec.structs.replace(stack, error=error)
-    return msgspec.structs.replace(stack, threads=_with_channels(threads, facts.threads), source="py-spy")
+        return (), f"py-spy gave no answer for {timeout.total_seconds():g} s"
 
 
 async def _py_spy(program: str, pid: int, *, native: bool) -> tuple[tuple[ThreadStack, ...], str]:
@@ -159,9 +176,14 @@ async def _run(command: Sequence[str]) -> tuple[bytes, str]:
 
 
 def _with_channels(threads: Iterable[ThreadStack], kernel: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
-    """The threads with what the kernel says that they wait for."""
-    channels = {one.id: one.wait_channel for one in kernel}
-    return tuple(msgspec.structs.replace(one, wait_channel=channels.get(one.id, "")) for one in threads)
+    """The threads with what the kernel says of them: whether they run, and what they wait for."""
+    states = {one.id: one for one in kernel}
+    return tuple(
+        msgspec.structs.replace(one, wait_channel=state.wait_channel, active=one.active or state.active)
+        if (state := states.get(one.id)) is not None
+        else one
+        for one in threads
+    )
 
 
 # Source lines

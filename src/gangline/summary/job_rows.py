@@ -65,7 +65,10 @@ def job_cells(job: JSON, now: datetime, *, wide: bool = False, pods: PodDetails 
 
 def needs_pods(job: JSON) -> bool:
     """Whether the status of a job alone may not tell how many replicas are ready, or what it waits for."""
-    return may_wait(job) or waits_for_kueue(job) or (job_state(job) == "Running" and _may_be_unready(job))
+    state = job_state(job)
+    if state in WAITING_STATES or (state == "Suspended" and waits_for_kueue(job)):
+        return True
+    return state == "Running" and (_may_be_unready(job) or lacks_replicas(job))
 
 
 def may_wait(job: JSON) -> bool:
@@ -190,7 +193,7 @@ def _candidate_reasons(job: JSON, now: datetime, pods: PodDetails) -> Iterator[s
         yield pods.reason
     if state in ("Succeeded", "Suspended", "Terminating"):
         return
-    if state in ("Blocked", STOPPED):
+    if state in ("Blocked", "Stalled", STOPPED):
         yield condition_message(job, state)
     if state == "Failed":
         yield failure_text(failure) if failure else condition_message(job, "Failed")
@@ -212,13 +215,24 @@ def condition_message(job: JSON, condition_type: str) -> str:
 
 
 def failure_text(failure: JSON) -> str:
-    """A failed replica in a few words: `worker-3 OOMKilled`, `worker-1 exit 2`, `worker-0 killed by signal 9`."""
-    replica, reason = failure.get("replica", "a replica"), failure.get("reason", "")
+    """A failed replica in a few words: `worker-3 (rank 4) OOMKilled`, `worker-1 exit 2`, `worker-0 killed by signal 9`."""
+    return f"{failed_replica(failure)} {end_text(failure)}"
+
+
+def failed_replica(failure: JSON) -> str:
+    """The replica of a failure with its rank: `worker-3 (rank 4)`."""
+    replica, rank = failure.get("replica", "a replica"), failure.get("rank")
+    return f"{replica} (rank {rank})" if rank is not None else str(replica)
+
+
+def end_text(failure: JSON) -> str:
+    """How a replica failed: `OOMKilled`, `exit 2`, `killed by signal 9`."""
+    reason = failure.get("reason", "")
     if reason and reason not in GENERIC_EXIT_REASONS:
-        return f"{replica} {reason}"
+        return str(reason)
     if failure.get("signal"):
-        return f"{replica} killed by signal {failure['signal']}"
+        return f"killed by signal {failure['signal']}"
     code = failure.get("exitCode")
     if code is not None:
-        return f"{replica} exit {code}"
-    return f"{replica} failed" + (f": {failure['message']}" if failure.get("message") else "")
+        return f"exit {code}"
+    return "failed" + (f": {failure['message']}" if failure.get("message") else "")

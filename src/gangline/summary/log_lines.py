@@ -43,7 +43,7 @@ def printable_text(line: str, *, coloured: bool = False) -> str:
     return f"{text}\x1b[0m" if "\x1b" in text else text
 
 
-_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?<=>]*([A-Za-z@`~])|\].*?(?:\x07|\x1b\\)|[^\[\]])?")
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?<=>]*([A-Za-z@`~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[^\[\]])?")
 # Without \x1b: the escapes that remain are colours.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f]")
 

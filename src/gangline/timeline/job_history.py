@@ -157,6 +157,17 @@ def _outages(node: Versions) -> Iterator[Interval]:
         yield Interval(since, node.gone)
 
 
+def stalls(job: Versions) -> Iterator[tuple[float, str]]:
+    """When the job stopped making progress, and what its operator said of it."""
+    was_stalled = False
+    for at, body in job.bodies:
+        found = condition(body, "Stalled")
+        is_stalled = text(found, "status") == "True"
+        if is_stalled and not was_stalled:
+            yield moment(unix_time(found.get("lastTransitionTime")), at), text(found, "message")
+        was_stalled = is_stalled
+
+
 def suspensions(job: Versions) -> Iterator[Interval]:
     """When the job was suspended."""
     since: float | None = None

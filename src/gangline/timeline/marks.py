@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gangline.api.meta import JSON
-from gangline.timeline.facts import child, end_text, integer, moment, text, unix_time
-from gangline.timeline.job_history import JobHistory, job_failed, replica_counts
+from gangline.timeline.facts import child, condition, end_text, integer, moment, text, unix_time
+from gangline.timeline.job_history import JobHistory, job_failed, replica_counts, stalls
 from gangline.timeline.model import FailureLink, MarkKind, TimelineMark
 from gangline.timeline.pods import EVICTION_REASONS, LOST_REASONS, STOPPED_REASON, PodLife
 from gangline.timeline.rows import END, JobTimes, end_or_never, ended_by_itself
@@ -17,6 +17,8 @@ CONSEQUENCE_SECONDS = 60.0
 """A failure so soon after the first one, or after the restart of the replica that failed first, follows from it."""
 LONG_CONSEQUENCE_SECONDS = 1800.0
 """The same for the failure that ends a job: collective operations time out after up to 30 minutes."""
+EARLY_CONSEQUENCE_SECONDS = 30.0
+"""A failure so soon before a first failure follows from it, too: that replica took its time to end."""
 GROUP_SECONDS = 2.0
 """Events of one reason so close to each other are one mark."""
 
@@ -34,7 +36,8 @@ def timeline_marks(history: JobHistory, times: JobTimes) -> tuple[TimelineMark, 
     """All marks in the order of time."""
     marks = [*_replica_marks(history.pods, times), *_job_marks(history, times), *_event_marks(history.events)]
     marks = _with_first_failures(marks, first_failures(history))
-    marks.sort(key=lambda mark: (mark.at, mark.kind, mark.row or "", mark.text))
+    # Times are whole seconds: within one, the first failure comes first.
+    marks.sort(key=lambda mark: (mark.at, not mark.cause, mark.kind, mark.row or "", mark.text))
     return tuple(_with_inferred_causes(marks, job_failed(history.job)))
 
 
@@ -66,10 +69,15 @@ def failure_links(marks: Sequence[TimelineMark], failed_at: float | None = None)
 def first_failures(history: JobHistory) -> list[FirstFailure]:
     """The first failures that versions of the job's status report, each once."""
     failures: dict[tuple[str, str], FirstFailure] = {}
+    corrected: tuple[str, str] | None = None
     for at, body in history.job.bodies:
         first = child(body, "status", "firstFailure")
         if text(first, "replica"):
             stamp = text(first, "time")
+            if corrected is not None and corrected != (text(first, "replica"), stamp):
+                # The operator corrects the first failure of a job that has failed: there was only one.
+                failures.pop(corrected, None)
+            corrected = (text(first, "replica"), stamp) if text(condition(body, "Failed"), "status") == "True" else None
             failure = FirstFailure(
                 text(first, "replica"), moment(unix_time(stamp), at), integer(first, "exitCode"), text(first, "reason")
             )
@@ -128,6 +136,8 @@ def _job_marks(history: JobHistory, times: JobTimes) -> Iterator[TimelineMark]:
         yield TimelineMark(MarkKind.SUSPENDED, interval.start, text="suspended")
         if interval.end is not None:
             yield TimelineMark(MarkKind.RESUMED, interval.end, text="resumed")
+    for at, message in stalls(history.job):
+        yield TimelineMark(MarkKind.STALLED, at, text=f"stalled: {message}")
     before: dict[str, int] = {}
     for at, body in history.job.bodies:
         counts = replica_counts(body)
@@ -189,8 +199,9 @@ def event_time(event: JSON, seen_at: float) -> float:
     return moment(times[0], seen_at) if times else seen_at
 
 
-def _with_inferred_causes(marks: Iterable[TimelineMark], failed_at: float | None) -> Iterator[TimelineMark]:
+def _with_inferred_causes(marks: Sequence[TimelineMark], failed_at: float | None) -> Iterator[TimelineMark]:
     """The marks, in which a failure that follows from no other is a cause, too: not every failure is in the status."""
+    known = [mark.at for mark in marks if mark.cause]
     cause: TimelineMark | None = None
     window = 0.0
     for mark in marks:
@@ -198,7 +209,8 @@ def _with_inferred_causes(marks: Iterable[TimelineMark], failed_at: float | None
             window = mark.at + CONSEQUENCE_SECONDS
         elif mark.kind in FAILURE_KINDS and mark.row is not None and (mark.cause or cause is None or mark.at > window):
             final = cause is not None and failed_at is not None and failed_at <= cause.at + LONG_CONSEQUENCE_SECONDS
-            if mark.cause or not final:
+            early = any(0 <= at - mark.at <= EARLY_CONSEQUENCE_SECONDS for at in known)
+            if mark.cause or not (final or early):
                 cause, window = mark, mark.at + CONSEQUENCE_SECONDS
                 yield TimelineMark(mark.kind, mark.at, mark.row, mark.text, cause=True)
                 continue

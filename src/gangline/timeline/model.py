@@ -63,6 +63,7 @@ class MarkKind(StrEnum):
     RESUMED = "resumed"
     SCALED = "scaled"
     CHECKPOINT = "checkpoint"
+    STALLED = "stalled"
 
 
 class TimelineStruct(msgspec.Struct, frozen=True, rename="camel"):

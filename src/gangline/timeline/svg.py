@@ -27,6 +27,7 @@ _LETTERS: Mapping[str, str] = {
     MarkKind.RESUMED: "▶",
     MarkKind.SCALED: "↕",
     MarkKind.CHECKPOINT: "◆",
+    MarkKind.STALLED: "!",
 }
 
 

@@ -58,6 +58,8 @@ from gangline.why.kinds import (
 T = TypeVar("T")
 
 LOG_LINES = 60
+LOG_BYTES = 4 * 2**20
+"""The most that is read of a log's last lines: a line may be as long as its program likes."""
 MAX_POD_LOGS = 24
 """The number of pods whose logs are read: failed pods first, the earliest failure first, then running pods."""
 MAX_NODE_GETS = 30
@@ -463,11 +465,16 @@ class SnapshotCollector:
         tail: int = LOG_LINES,
     ) -> tuple[str, ...]:
         reading = PodSubresources(self._client).logs(
-            pod, container=container, tail=tail, previous=previous, timestamps=timestamps
+            pod, container=container, tail=tail, previous=previous, timestamps=timestamps, limit_bytes=LOG_BYTES
         )
         try:
             async with aclosing(reading) as lines:
-                return tuple([line.decode(errors="replace") async for line in lines])
+                read = tuple([line.decode(errors="replace") async for line in lines])
+            if tail > 1 and sum(map(len, read)) > LOG_BYTES // 2:
+                # The server stopped before the end, which says most: fewer lines have less before it.
+                fewer = max(1, tail // 10)
+                return await self._log_tail(pod, container, previous=previous, timestamps=timestamps, tail=fewer)
+            return read
         except (NotFound, BadRequest):
             return ()
         except KubeError as error:

@@ -1,5 +1,6 @@
 """Verdicts for the history: what `why` says of a job at the moment it fails, starts again, or has waited for long."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -21,7 +22,9 @@ def verdict_maker(client: Client, clock: Clock) -> Callable[[ObjectPath], Awaita
 
         kind = f"{job.plural}.{job.group}" if job.group else job.plural
         try:
-            report = diagnose(await collect(client, f"{kind}/{job.name}", job.namespace, clock))
+            case = await collect(client, f"{kind}/{job.name}", job.namespace, clock)
+            # In a thread: it takes tenths of a second, and whoever records also serves.
+            report = await asyncio.to_thread(diagnose, case)
         except GanglineError:
             # It was deleted meanwhile, or is of a kind that cannot be explained.
             return None

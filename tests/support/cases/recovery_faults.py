@@ -140,6 +140,20 @@ FAULTS: dict[str, RecoveryFault] = {
     "a full disk": RecoveryFault(
         "disk-full", INFRASTRUCTURE, log=_python("OSError: [Errno 28] No space left on device")
     ),
+    "a broken GPU": RecoveryFault(
+        "gpu-fault", INFRASTRUCTURE, log=_python("RuntimeError: CUDA error: uncorrectable ECC error encountered")
+    ),
+    "a storage that is gone": RecoveryFault(
+        "storage-fault", STORAGE, log=_python("OSError: [Errno 116] Stale file handle: '/data/part-7'")
+    ),
+    "a storage with errors": RecoveryFault(
+        "storage-fault", STORAGE, log=_python("OSError: [Errno 5] Input/output error")
+    ),
+    "a busy service": RecoveryFault(
+        "service-unavailable",
+        NETWORK,
+        log=_python("requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: http://hub/model"),
+    ),
     "too much memory": RecoveryFault("oom-killed", MEMORY, 137, "OOMKilled"),
     "no memory left": RecoveryFault("memory-error", MEMORY, log=_python("MemoryError")),
     "no route": RecoveryFault("no-route", NETWORK, log=_python("OSError: [Errno 113] No route to host")),

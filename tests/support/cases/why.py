@@ -572,6 +572,42 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
         ),
         "GPU memory",
     ),
+    "gpu-fault": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
+                0,
+                1,
+                "Traceback (most recent call last):",
+                "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            ),
+        ),
+        "hardware error of its GPU: uncorrectable ECC error",
+    ),
+    "storage-fault": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
+                0,
+                1,
+                "Traceback (most recent call last):",
+                "OSError: [Errno 116] Stale file handle: '/data/part-7'",
+            ),
+        ),
+        "cannot reach its storage: Stale file handle",
+    ),
+    "service-unavailable": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_replica(
+                0,
+                1,
+                "Traceback (most recent call last):",
+                "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: http://hub/model",
+            ),
+        ),
+        "a service that does not answer now: 503 Server Error",
+    ),
     "gpu-missing": (
         make_snapshot(
             make_job_facts("Failed", failed_condition()),
@@ -703,6 +739,17 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
             make_replica_facts(1),
         ),
         "readinessProbe",
+    ),
+    "stalled": (
+        make_snapshot(
+            make_job_facts(
+                "Running",
+                make_condition("Stalled", "RankStands", "no step for 12 min: worker-1 (rank 1) waits for a lock"),
+                desired_replicas={"Worker": 2},
+            ),
+            *(make_replica_facts(index, last_log_at=minutes_ago(0.1)) for index in range(2)),
+        ),
+        "worker-1 (rank 1) stands still: no step for 12 min",
     ),
     "straggler": (
         make_snapshot(

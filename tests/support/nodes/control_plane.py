@@ -158,6 +158,8 @@ def _start_servers(layout: Layout) -> None:
             f"--token-auth-file={layout.folder / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
             f"--service-cluster-ip-range={SERVICE_RANGE}",
+            # Webhooks are called at the addresses of their pods: there is no kube-proxy where the server runs.
+            "--enable-aggregator-routing=true",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={layout.folder / 'accounts.key'}",
             f"--service-account-signing-key-file={layout.folder / 'accounts.key'}",

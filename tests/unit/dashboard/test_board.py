@@ -4,7 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 from gangline.api.meta import JSON, Key
-from gangline.dashboard.live.board import BoardFeed
+from gangline.dashboard.live.board import BoardFeed, _by_owner
+from gangline.dashboard.rows.trimmed import trimmed_workload
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Delta
 from gangline.testing.clock import FakeClock
@@ -13,8 +14,8 @@ from gangline.testing.clock import FakeClock
 class StillInformer:
     """An informer whose cache the test fills."""
 
-    def __init__(self) -> None:
-        self.cache: Cache[JSON] = Cache()
+    def __init__(self, cache: Cache[JSON] | None = None) -> None:
+        self.cache: Cache[JSON] = cache if cache is not None else Cache()
 
 
 def _board(clock: FakeClock) -> tuple[BoardFeed, StillInformer]:
@@ -55,3 +56,32 @@ async def test_a_job_that_no_operator_sees_is_looked_at_again_once_however_often
     changed(Delta(body, None))
     assert list(feed.rows()) == []
     assert not feed._unobserved
+
+
+async def test_a_job_that_waits_for_kueue_says_why() -> None:
+    clock = FakeClock()
+    feed, informer = _board(clock)
+    held = [{"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": ""}]
+    body = _job(clock, 1)
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    body |= {"spec": {"runPolicy": {"suspend": True}}, "status": {"conditions": held}}
+    informer.cache.put(body)
+    feed._on_job("pytorchjobs")(Delta(None, body))
+    (row,) = feed.rows()
+    assert (row.state, row.queue, row.reason) == ("Suspended", "gpus", "")
+    # Workloads are watched only now.
+    assert feed._waits_for_kueue.is_set()
+    workload = {
+        "metadata": {"name": "w", "namespace": "team", "uid": "w", "ownerReferences": [{"name": "bert", "uid": "u"}]},
+        "status": {
+            "conditions": [
+                {"type": "QuotaReserved", "status": "False", "message": "insufficient quota for nvidia.com/gpu"}
+            ]
+        },
+    }
+    workloads = StillInformer(Cache({"job": _by_owner}))
+    workloads.cache.put(trimmed_workload(workload))
+    feed._workloads = workloads  # type: ignore[assignment]
+    feed._on_workload(Delta(None, workload))
+    (row,) = feed.rows()
+    assert row.reason == "insufficient quota for nvidia.com/gpu"

@@ -8,8 +8,10 @@ import pytest
 
 from gangline.api.meta import JSON, Key
 from gangline.dashboard.live.past import Past
+from gangline.dashboard.live.rights import AccessRefused, Refusal, ViewerRights
 from gangline.history.writer import HistoryWriter
 from gangline.summary.objects import JOB_KINDS
+from gangline.testing.clock import FakeClock
 
 PYTORCH = next(kind for kind in JOB_KINDS if kind.kind == "PyTorchJob")
 BERT = Key("default", "bert")
@@ -26,6 +28,50 @@ class AllRights:
 
     async def is_granted(self, access: object) -> bool:
         return True
+
+
+class TeamRights(AllRights):
+    """A viewer who may read nodes, and pods of one namespace."""
+
+    async def is_granted(self, access: Any) -> bool:
+        return bool(access.resource.plural != "pods" or access.namespace == "team-a")
+
+    async def refusal(self, access: Any) -> Refusal:
+        return Refusal(resource=access.resource.plural, namespace="", message="no")
+
+
+def pod(namespace: str, name: str, node: str = "") -> JSON:
+    container = {"name": "pytorch", "image": "x", "resources": {"requests": {"cpu": "2"}}}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"},
+        "spec": {"containers": [container], **({"nodeName": node} if node else {})},
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+NODE: JSON = {
+    "metadata": {"name": "one", "uid": "n"},
+    "status": {"allocatable": {"cpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+async def test_the_cluster_of_an_earlier_moment_has_its_nodes_and_the_pods_that_may_be_read(tmp_path: Path) -> None:
+    writer = HistoryWriter(tmp_path, 100.0, source="one")
+    writer.record(101.0, "//nodes//one", NODE)
+    writer.record(102.0, "//pods/team-a/p", pod("team-a", "p"))
+    writer.record(103.0, "//pods/team-a/p", pod("team-a", "p", "one"))
+    writer.record(103.0, "//pods/team-b/q", pod("team-b", "q", "one"))
+    writer.record(104.0, "//pods/team-a/p", None)
+    writer.close(105.0)
+
+    async def used(at: float, viewer: AllRights) -> tuple[float, int]:
+        rights: Any = viewer
+        view = await Past(tmp_path, rights).cluster_at(datetime.fromtimestamp(at, UTC))
+        (node,) = view.nodes
+        return node.resources["cpu"].used, len(view.refused)
+
+    assert [await used(at, AllRights()) for at in (102.5, 103.5, 104.5)] == [(0.0, 0), (4.0, 0), (2.0, 0)]
+    assert await used(103.5, TeamRights()) == (2.0, 1)
 
 
 @pytest.fixture
@@ -46,3 +92,20 @@ async def test_a_job_that_the_server_has_no_more_is_deleted_although_the_record_
 async def test_at_an_earlier_moment_it_was_there(past: Past) -> None:
     detail = await past.detail(PYTORCH, BERT, "", datetime.fromtimestamp(101.5, UTC), past=True)
     assert (detail.row.name, detail.deleted) == ("bert", False)
+
+
+async def test_who_may_not_read_logs_is_told_so(tmp_path: Path) -> None:
+    server: Any = RefusingServer()
+    past = Past(tmp_path, ViewerRights(server, FakeClock()))
+    with pytest.raises(
+        AccessRefused, match=r"jane may not get pods/log in namespace default; .* --clusterrole view"
+    ) as refused:
+        await past.log_ends(PYTORCH, BERT)
+    assert refused.value.refusal.resource == "pods/log"
+
+
+class RefusingServer:
+    """A server on which jane may do nothing."""
+
+    async def create(self, resource: Any, body: JSON) -> JSON:
+        return {"status": {"allowed": False, "userInfo": {"username": "jane"}}}

@@ -1,11 +1,12 @@
 """What the dashboard shows of jobs, queues, logs, nodes, sweeps and diagnoses."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast, get_type_hints
 
 import msgspec
 import pytest
 
+from gangline.api.kubeflow.kinds import TRAINING_KINDS
 from gangline.api.meta import JSON, Key
 from gangline.api.scheduler_views import PLACEMENT_SCHEME
 from gangline.dashboard.rows.cluster import free_holes, node_row, placed_pod
@@ -13,10 +14,11 @@ from gangline.dashboard.rows.detail import object_yaml, shown_object
 from gangline.dashboard.rows.job_row import job_row, progress_view
 from gangline.dashboard.rows.log_page import AttemptLine, LogQuery, log_page, merged_attempts
 from gangline.dashboard.rows.queues import places_in_line, queue_rows
-from gangline.dashboard.rows.sweeps import SWEEP_LABEL, TRIAL_ANNOTATION, sweep_views, trial_note
-from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_job, trimmed_pod
+from gangline.dashboard.rows.sweeps import TRIAL_ANNOTATION, sweep_views, trial_note
+from gangline.dashboard.rows.trimmed import JobFields, JobSpecFields, PodFields, trimmed_event, trimmed_job, trimmed_pod
 from gangline.dashboard.rows.why import evidence_view, next_step
 from gangline.dashboard.web.jobs import JobFilter
+from gangline.history.selection import SWEEP_LABEL
 from gangline.summary.log_lines import TimedLine
 from gangline.summary.objects import JOB_KINDS
 from gangline.summary.pending_reasons import pod_details
@@ -234,10 +236,15 @@ def test_a_node_has_what_its_pods_request() -> None:
     assert free_holes([row])[0].free == {"cpu": "3500m", "memory": "8Gi", "nvidia.com/gpu": "1"}
 
 
-def test_a_trial_without_a_readable_note_still_belongs_to_its_sweep() -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[" * 100_000, '{"trial": 1e999}', '{"trial": "x"}', '{"parameters": [1]}', r'{"parameters": {"\ud800": 1}}'],
+    ids=lambda text: text[:20],
+)
+def test_a_trial_without_a_readable_note_still_belongs_to_its_sweep(text: str) -> None:
     body = job("a", "Succeeded")
     assert trial_note(body) is None
-    body["metadata"] |= {"labels": {SWEEP_LABEL: "s"}, "annotations": {TRIAL_ANNOTATION: "{"}}
+    body["metadata"] |= {"labels": {SWEEP_LABEL: "s"}, "annotations": {TRIAL_ANNOTATION: text}}
     note = trial_note(body)
     assert note is not None
     (sweep,) = sweep_views([(note, job_row(PYTORCHJOBS, body, NOW))])
@@ -282,3 +289,20 @@ def test_pages_of_jobs_are_filtered_and_newest_first() -> None:
     assert (page.total, [row.id for row in page.rows]) == (4, ["team/pytorchjobs/j3", "team/pytorchjobs/j8"])
     assert JobFilter(text="OOMkilled").page(rows).total == 2
     assert JobFilter(kind="TFJob").page(rows).total == 0
+
+
+def test_the_fields_that_are_decoded_are_enough_for_every_kind() -> None:
+    fields = get_type_hints(JobSpecFields)
+    assert {kind.replicas for kind in TRAINING_KINDS} <= set(fields)
+    for kind in TRAINING_KINDS:
+        replicas = {"Worker": {"replicas": 2, "template": {"spec": {"containers": [{"name": "x", "image": "y"}]}}}}
+        whole: JSON = {
+            "metadata": {"name": "a", "namespace": "b", "uid": "c", "labels": {"l": "m"}, "managedFields": [{"a": 1}]},
+            "spec": {kind.replicas: replicas, "runPolicy": {"suspend": True}},
+            "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
+        }
+        decoded = msgspec.json.decode(msgspec.json.encode(whole), type=JobFields)
+        assert trimmed_job(cast(JSON, decoded)) == trimmed_job(whole)
+        assert "managedFields" not in decoded["metadata"]
+    pod = {"metadata": {"name": "p", "ownerReferences": [{"uid": "c"}]}, "spec": {"nodeName": "n"}, "status": {}}
+    assert trimmed_pod(cast(JSON, msgspec.convert(pod, PodFields))) == trimmed_pod(pod)

@@ -1,6 +1,7 @@
 """Sessions, links and the messages that wait for a connection."""
 
 import asyncio
+import zlib
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from gangline.dashboard.links import DashboardAddress, is_valid_key, new_secret, read_address, remove_address
-from gangline.dashboard.live.feed import MAX_WAITING_MESSAGES, Feed, sse_message
+from gangline.dashboard.live.feed import GZIP_HEADER, MAX_WAITING_MESSAGES, Feed, ViewFailed, sse_message
 from gangline.dashboard.settings import DashboardLimits
 from gangline.dashboard.web.sessions import SessionTable, token_viewer
 from gangline.kube.config.connection import Connection
@@ -129,6 +130,21 @@ async def test_a_connection_gets_a_snapshot_and_then_patches_in_order() -> None:
         assert await anext(messages) == b"".join(sse_message("patch", n, {"number": n}) for n in (1, 2))
 
 
+async def test_a_change_that_cannot_be_shown_ends_the_view_and_not_the_watch() -> None:
+    feed = CountingFeed(FakeClock())
+
+    def fail(change: int) -> None:
+        raise ZeroDivisionError(change)
+
+    with feed.subscribe() as subscription:
+        messages = feed.messages(subscription, timedelta(seconds=15))
+        await anext(messages)
+        feed.guarded(fail)(1)
+        assert [message async for message in messages] == []
+    with pytest.raises(ViewFailed, match="its log says why"):
+        await feed.wait_until_ready()
+
+
 async def test_a_snapshot_is_encoded_once_for_all_connections() -> None:
     feed = CountingFeed(FakeClock())
     feed.change()
@@ -174,3 +190,27 @@ async def test_changes_within_an_interval_are_one_patch() -> None:
 def test_json_of_a_message_is_one_line() -> None:
     message = sse_message("snapshot", 1, {"text": "a\nevent: forged\n\n"})
     assert message.count(b"\n") == 4
+
+
+async def test_compressed_connections_share_their_messages_and_each_is_one_stream_in_gzip() -> None:
+    feed = CountingFeed(FakeClock())
+    read: list[bytes] = []
+    with feed.subscribe() as plain, feed.subscribe(gzip=True) as early:
+        expected, packed = feed.messages(plain, timedelta(15)), feed.messages(early, timedelta(15))
+        streams = [packed]
+        contents = [GZIP_HEADER + await anext(packed)]
+        read.append(await anext(expected))
+        feed.change()
+        # A later one begins with another message than the first.
+        with feed.subscribe(gzip=True) as late:
+            streams.append(feed.messages(late, timedelta(15)))
+            contents[0] += await anext(streams[0])
+            contents.append(GZIP_HEADER + await anext(streams[1]))
+            read.append(await anext(expected))
+            feed.change()
+            read.append(await anext(expected))
+            for number, stream in enumerate(streams):
+                contents[number] += await anext(stream)
+    first, second = (zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(content) for content in contents)
+    assert first == b"".join(read)
+    assert second == sse_message("snapshot", 1, {"number": 1}) + read[-1]

@@ -9,7 +9,8 @@ from gangline.api.core import ContainerState, ContainerStateRunning, ContainerSt
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.log_tails import LogTailCache
-from gangline.jobs.plan.restarts import most_restarted_failure
+from gangline.jobs.plan.failures.records import last_restarted_failure
+from gangline.jobs.site import Site
 from support.builders.observed_jobs import observed_job
 from support.builders.teams import make_framework_job, make_gang
 
@@ -55,6 +56,19 @@ async def test_the_log_of_a_restarted_container_is_read_when_the_limit_is_near(
     assert reader.requests == [("job-worker-0", previous)], "once per restart"
 
 
+@pytest.mark.parametrize(
+    ("site", "names"), [(Site(), ["worker-0"]), (Site(shared_host=True), ["master-0", "worker-0"])]
+)
+async def test_on_one_machine_logs_of_replicas_that_run_are_read_when_another_has_failed(
+    site: Site, names: list[str]
+) -> None:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
+    gang = make_gang(TORCH, job, master_0="Running", worker_0="Failed")
+    reader = Reader([])
+    await LogTailCache(reader, TORCH).read(observed_job(TORCH, job, *gang.pods.values(), site=site))
+    assert sorted(reader.requests) == [(f"job-{name}", False) for name in names]
+
+
 @pytest.mark.parametrize("policy", [{}, {"backoffLimit": 3}])
 async def test_no_log_is_read_while_the_limit_is_far(policy: dict[str, int]) -> None:
     job = make_framework_job(TORCH, {"Master": 1, "Worker": 1}, runPolicy=policy)
@@ -67,6 +81,6 @@ def test_among_equals_the_failure_is_recorded_whose_log_is_known() -> None:
     job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
     pods = (restarted_pod("master-0", 1, RUNNING), restarted_pod("worker-0", 1, RUNNING))
     gang = observed_job(TORCH, job, *pods).gang
-    failure = most_restarted_failure(gang, "pytorch", {"master-0": ("bad data",)})
+    failure = last_restarted_failure(gang, "pytorch", {"master-0": ("bad data",)})
     assert failure is not None
     assert (failure.replica, failure.log) == ("master-0", ("bad data",))

@@ -11,6 +11,7 @@ from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, JobStatus, Resta
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.executor import CreateSlots
+from gangline.jobs.log_tails import LogTailCache
 from gangline.jobs.observer import ORPHAN_INDEX, OWNER_INDEX, JobCaches, Observer
 from gangline.jobs.pacing import (
     COUNTER_INTERVAL,
@@ -221,3 +222,30 @@ async def test_the_same_progress_is_not_written_again() -> None:
     await desk.clock.advance(timedelta(minutes=1))
     assert await desk.look() is None
     assert len(desk.writes) == written
+
+
+class LateReader:
+    """Reads logs; while it reads the first one, another pod fails."""
+
+    def __init__(self, desk: Desk, late: Pod) -> None:
+        self._desk, self._late = desk, late
+
+    async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
+        self._desk.run(self._late)
+        return ("KeyError: 'label'",) if pod.name == self._late.metadata.name else ("Connection reset by peer",)
+
+
+async def test_the_log_of_a_pod_that_fails_while_logs_are_read_is_read_too() -> None:
+    desk = Desk()
+    desk.job = make_job(PYTORCHJOB, master=1, worker=3, restart="Never")
+    desk.jobs.put(desk.job)
+    at = desk.clock.now()
+    first, late = (
+        make_member("Worker", n, of=PYTORCHJOB, phase="Failed", exit_code=1, finished_at=at) for n in range(2)
+    )
+    desk.run(make_member("Master", of=PYTORCHJOB), first, make_member("Worker", 1, of=PYTORCHJOB))
+    desk.reconciler._log_tails = LogTailCache(LateReader(desk, late), TORCH)
+    await desk.look()
+    failure = desk.job.status.first_failure
+    assert failure is not None
+    assert (failure.replica, failure.rank, failure.log) == ("worker-1", 2, ("KeyError: 'label'",))

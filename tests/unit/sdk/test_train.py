@@ -74,5 +74,5 @@ def test_a_failure_that_the_operator_does_not_record_is_read_from_the_pods(clien
     assert (error.error_type, error.replica, error.rank, error.exit_code) == ("ValueError", "worker-0", 1, 1)
     assert (
         str(error)
-        == "ValueError: no (worker-0, rank 1)\n1 Worker replica(s) failed.\nlast lines of worker-0:\n  step 1"
+        == "worker-0 (rank 1): ValueError: no\n1 Worker replica(s) failed.\nlast lines of worker-0:\n  step 1"
     )

@@ -125,6 +125,16 @@ def test_a_call_of_c_that_nothing_else_names_is_read_from_the_kernel() -> None:
     assert activity(one, one.threads[0]).text() == "is in step"
 
 
+def test_a_booster_that_waits_for_the_network_waits_for_its_team() -> None:
+    update = frame("update", f"{SITE}/lightgbm/basic.py", 4266)
+    one = process((update, *own_stack()), channel="wait_woken")
+    assert activity(one, one.threads[0]).text() == "waits in update"
+    one = process((update, *own_stack()), active=True)
+    assert activity(one, one.threads[0]).text() == "is in update"
+    native = Frame("LightGBM::Linkers::Recv", "lib_lightgbm.so", 0, "lib_lightgbm.so", native=True)
+    assert words(native, update, *own_stack()) == "waits in Recv"
+
+
 def test_a_program_that_starts_imports_modules() -> None:
     loading = frame("_find_and_load", "<frozen importlib._bootstrap>", 1176)
     torch = frame("<module>", f"{SITE}/torch/__init__.py", 3)

@@ -145,6 +145,13 @@ def test_the_line_of_a_data_loaders_process_is_the_one_that_does_not_return() ->
     tracker = process(pid=13, parent=10, command="python -c from multiprocessing.resource_tracker import main")
     stack = rank(1, process(waiting, pid=10), process(loader, pid=12, parent=10), tracker)
     assert sentence(stack) == "worker-1 (rank 1) reads data (data.py:31)"
+    (group,) = stack_groups([stack])
+    # The frames that the fork has from its parent are shown once.
+    assert [one.function for one in group.frames if one.file.startswith("/code")] == [
+        "__getitem__",
+        "step",
+        "<module>",
+    ]
 
 
 def test_the_thread_that_the_main_thread_waits_for_decides() -> None:

@@ -15,7 +15,8 @@ import pytest
 from gangline.stacks.compare import unmoved
 from gangline.stacks.groups import main_processes, stack_groups
 from gangline.stacks.model import RankStack
-from gangline.stacks.pyspy import decode_dump, failure_text, find_py_spy
+from gangline.stacks.own_dumps import parse_dump
+from gangline.stacks.pyspy import decode_dump, failure_text, find_py_spy, permission_hint
 from gangline.stacks.sampling import SampleTarget, sample_processes
 from gangline.stacks.sentence import stacks_sentence
 from support.waiting import wait_until_blocking
@@ -217,6 +218,61 @@ def test_without_py_spy_the_kernel_says_what_a_program_waits_for(start: Start, t
     assert stacks_sentence(stack_groups(stacks)).startswith("worker-0 (rank 0) sleeps (python")
 
 
+OFFERING = """\
+import time
+from gangline.progress import report
+report(step=1)
+print("ready")
+def load():
+    time.sleep(600)
+load()
+"""
+
+
+def offering(start: Start, tmp_path: Path) -> SampleTarget:
+    """A program that reports progress, and so offers its stacks."""
+    script = f"{sys.executable} {program(tmp_path, OFFERING)} | grep --line-buffered ready"
+    return target(start("bash", "-c", script))
+
+
+def test_a_program_that_reports_progress_writes_its_stacks_itself(start: Start, tmp_path: Path) -> None:
+    one = offering(start, tmp_path)
+    standing("worker-0 (rank 0) sleeps (train.py:6)", one)
+    for _ in range(2):
+        stacks = sample(one, program="")
+        (main,) = main_processes(stacks[0].processes)
+        assert main.source == "faulthandler"
+        assert [(frame.function, frame.line) for frame in main.threads[0].frames] == [("load", 6), ("<module>", 7)]
+        assert stacks_sentence(stack_groups(stacks)) == "worker-0 (rank 0) sleeps (train.py:6)"
+
+
+def test_a_child_that_inherited_the_offer_is_not_mistaken_for_its_parent(start: Start, tmp_path: Path) -> None:
+    text = OFFERING.replace("def load", "import os\nos.fork()\ndef load")
+    one = target(start("bash", "-c", f"{sys.executable} {program(tmp_path, text)} | grep --line-buffered ready"))
+    standing("worker-0 (rank 0) sleeps (train.py:8)", one)
+    python = [process for process in sample(one, program="")[0].processes if "train.py" in process.command]
+    assert sorted(process.source for process in python if not process.command.startswith("bash")) == [
+        "faulthandler",
+        "proc",
+    ]
+
+
+def test_a_dump_of_faulthandler_has_the_main_thread_last() -> None:
+    text = """\
+Thread 0x00007f1 [Thread-1 (load)] (most recent call first):
+  File "/code/data.py", line 4 in load
+  File "/usr/lib/python3.13/threading.py", line 994 in run
+
+Current thread 0x00007f2 (most recent call first):
+  File "/code/train.py", line ??? in step
+  File "/code/train.py", line 7 in <module>
+"""
+    main, other = parse_dump(text, 9)
+    assert (main.name, main.id, [frame.line for frame in main.frames]) == ("MainThread", 9, [0, 7])
+    assert (other.name, other.frames[0].function) == ("Thread-1 (load)", "load")
+    assert parse_dump("", 9) == ()
+
+
 def test_a_process_that_is_gone_is_said_to_be(start: Start) -> None:
     process = subprocess.Popen(["true"])
     process.wait()
@@ -249,7 +305,20 @@ def test_a_process_of_somebody_else_says_what_to_do(start: Start, tmp_path: Path
         capture_output=True,
         check=False,
     ).stderr.decode()
-    assert failure_text(errors).startswith("py-spy may not read it: ")
+    assert failure_text(errors) == "py-spy may not read it"
+
+
+@pytest.mark.parametrize(
+    ("scope", "platform", "hint"),
+    [
+        ("1", "linux", "sudo sysctl kernel.yama.ptrace_scope=0"),
+        ("0", "linux", "write sudo before the command"),
+        ("", "linux", "write sudo before the command"),
+        ("", "darwin", "macOS lets only root read other programs"),
+    ],
+)
+def test_what_lets_py_spy_read_is_said(scope: str, platform: str, hint: str) -> None:
+    assert hint in permission_hint(scope, platform)
 
 
 def test_native_frames_can_be_had(start: Start, tmp_path: Path) -> None:

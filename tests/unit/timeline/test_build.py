@@ -270,3 +270,13 @@ def test_the_first_failure_of_a_replaced_pod_is_marked_without_its_pod() -> None
     assert timeline_of(tape, 100).marks == (
         TimelineMark("first-failure", START + 10, "worker-0", "exit 1", cause=True),
     )
+
+
+def test_a_stall_is_a_mark(tape: TeamTape) -> None:
+    tape.set_condition(8.2, "Stalled")
+    tape.set_condition(9.2, "Stalled", "False")
+    tape.set_condition(12.2, "Stalled")
+    assert [(kind, at, row) for kind, at, row, _ in marks_of(timeline_of(tape, 20))] == [
+        ("stalled", 8.2, None),
+        ("stalled", 12.2, None),
+    ]

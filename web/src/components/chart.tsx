@@ -75,7 +75,7 @@ export function Chart(properties: Properties) {
   latest.current = marks;
   const select = useRef(setRange);
   select.current = setRange;
-  const shape = JSON.stringify([series.map((one) => [one.label, one.faint]), log, time, theme, height, group]);
+  const shape = JSON.stringify([series.map((one) => [one.label, one.faint, one.points.length < 3]), log, time, theme, height, group]);
 
   useEffect(() => {
     const node = element.current;
@@ -135,7 +135,7 @@ export function Chart(properties: Properties) {
     zoom(plot.current, time ? range : null);
   }, [series]);
   useEffect(() => plot.current?.setSize({ width, height }), [width, height]);
-  useEffect(() => zoom(plot.current, time ? range : null), [range?.from, range?.to, shape]);
+  useEffect(() => zoom(plot.current, time ? range : null), [range?.from, range?.to, shape, width === 0]);
 
   return <div ref={element} class="chart" role="img" aria-label={label} />;
 }

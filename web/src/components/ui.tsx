@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { JobRow, Progress, Refusal } from "../api";
 import { type Key, t, word } from "../i18n";
+import { refusalSentences } from "../model/board";
 import { numberText, percentText } from "../model/numbers";
 import { durationText, moment } from "../model/time";
 import { Icon } from "./icons";
@@ -108,14 +109,15 @@ export function Failure({ message, retry }: { message: string | null; retry?: ((
 /** What the viewer may not see, one sentence each: never a blank. */
 export function Refusals({ refused }: { refused: Refusal[] | undefined | null }) {
   if (!refused?.length) return null;
+  const sentences = refusalSentences(refused);
   return (
     <Notice tone="warning">
       <p class="notice-title">{t("refused.title")}</p>
       <ul class="plain">
-        {refused.slice(0, 8).map((one) => (
-          <li key={`${one.resource}/${one.namespace ?? ""}`}>{one.message}</li>
+        {sentences.slice(0, 8).map((one) => (
+          <li key={one}>{one}</li>
         ))}
-        {refused.length > 8 && <li>{t("more", { n: refused.length - 8 })}</li>}
+        {sentences.length > 8 && <li>{t("more", { n: sentences.length - 8 })}</li>}
       </ul>
     </Notice>
   );

@@ -29,3 +29,16 @@ export function withHistory(live: ReadonlyMap<string, JobRow>, recorded: JobRow[
   const uids = new Set([...live.values()].map((row) => row.uid));
   return [...live.values(), ...recorded.filter((row) => !uids.has(row.uid)).map((row) => ({ ...row, deleted: true }))];
 }
+
+/** Sentences about what is refused; those that differ only by the resource are one. */
+export function refusalSentences(refused: Refusal[]): string[] {
+  const groups = new Map<string, { before: string; names: string[]; after: string }>();
+  for (const { resource, message } of refused) {
+    const at = message.indexOf(` ${resource} `);
+    const [before, after] = at === -1 ? [message, ""] : [message.slice(0, at + 1), message.slice(at + 1 + resource.length)];
+    const group = groups.get(`${before}|${after}`) ?? { before, names: [], after };
+    if (at !== -1) group.names.push(resource);
+    groups.set(`${before}|${after}`, group);
+  }
+  return [...groups.values()].map(({ before, names, after }) => before + names.join(", ") + after);
+}

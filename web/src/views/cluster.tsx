@@ -12,6 +12,7 @@ import { post, sentence, withQuery } from "../http";
 import { t } from "../i18n";
 import { gangName, gangsOf, patchedCluster, resourcesOf, useOf, useSign } from "../model/cluster";
 import { amountText, percentText } from "../model/numbers";
+import { quantity } from "../model/quantity";
 import { address } from "../model/route";
 import { useShortcuts } from "../shortcuts";
 
@@ -23,7 +24,7 @@ export function Cluster({ query }: { query: URLSearchParams }) {
   useEffect(() => report(cluster.connection), [cluster.connection]);
   const text = query.get("text") ?? "";
   const gang = query.get("gang") ?? "";
-  const set = (change: Record<string, string>): void => go(address(["cluster"], { text, gang, ...change }), true);
+  const set = (change: Record<string, string>): void => go(address(["cluster"], { text, gang, ...(at ? { at } : {}), ...change }), true);
   useShortcuts([{ keys: "/", label: "keys.search", run: () => document.querySelector<HTMLInputElement>("#node-search")?.focus() }]);
 
   const nodes = cluster.data?.nodes ?? [];
@@ -51,7 +52,7 @@ export function Cluster({ query }: { query: URLSearchParams }) {
               </Field>
             </div>
           </header>
-          {cluster.data !== null && nodes.length === 0 && <Empty title={t("cluster.none")} />}
+          {cluster.data !== null && nodes.length === 0 && <Empty title={t(cluster.data.refused?.some((one) => one.resource === "nodes") ? "cluster.hidden" : "cluster.none")} />}
           {nodes.length > 0 && shown.length === 0 && <Empty title={t("board.noMatch")} />}
           {shown.length > 0 && <HeatMap nodes={shown} resources={resources} gang={gang} choose={(name) => set({ gang: name === gang ? "" : name })} />}
         </section>
@@ -113,7 +114,7 @@ function HeatMap({ nodes, resources, gang, choose }: { nodes: NodeRow[]; resourc
           <div role="row" class="heat-head" style={columns} aria-rowindex={1}>
             <span role="columnheader">{t("column.node")}</span>
             {resources.map((resource) => (
-              <span key={resource} role="columnheader">
+              <span key={resource} role="columnheader" title={resource}>
                 {resource}
               </span>
             ))}
@@ -194,7 +195,7 @@ function Holes({ view }: { view: ClusterView | null }) {
             <span class="faint">
               {Object.entries(hole.free)
                 .filter(([resource]) => resource !== "pods" && resource !== "ephemeral-storage")
-                .map(([resource, amount]) => `${resource} ${amount}`)
+                .map(([resource, amount]) => `${resource} ${amountText(resource, quantity(amount) ?? 0)}`)
                 .join(" · ")}
             </span>
           </li>

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from gangline.api.meta import JSON, ApiStruct, Condition, Object, Time
+from gangline.api.meta import JSON, ApiStruct, Condition, MicroTime, Object, Time
 from gangline.api.quantity import QuantityText
 from gangline.api.scheme import Resource
 
@@ -48,6 +48,8 @@ PROGRESS_AUDIENCE = "progress.training.gangline.dev"
 
 ADDRESSES_ANNOTATION = "local.gangline.dev/addresses"
 """Annotation of a Service on the local control plane: the real addresses of its ports, as JSON by port name."""
+ENDED_AT_ANNOTATION = "local.gangline.dev/ended-at"
+"""On a pod whose container failed: when its processes ended, to the microsecond, by container id. As JSON."""
 DRILL_ANNOTATION = "local.gangline.dev/drill"
 """Annotation of a pod: a fault that its local node shall provoke in it, as JSON."""
 DRILL_RESULT_ANNOTATION = "local.gangline.dev/drilled"
@@ -172,12 +174,18 @@ class Failure(ApiStruct, frozen=True):
     """The replica that failed first, and how it failed."""
 
     replica: str
+    # The framework's number of the replica; absent if it has none, or several.
+    rank: int | None = None
     pod: str = ""
     exit_code: int | None = None
     signal: int = 0
     reason: str = ""
     message: str = ""
     time: Time | None = None
+    # When it began to fail, if that is known more exactly: when it wrote its error, else when its process ended.
+    began: MicroTime | None = None
+    # Other replicas failed in the same second, and nothing says which one was first.
+    order_unknown: bool = False
     log: tuple[str, ...] = ()
 
 

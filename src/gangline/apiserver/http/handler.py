@@ -398,7 +398,7 @@ class ApiHandler:
         await response.prepare(request.http)
         spec = WatchRequest(request.served_kind, request.info.namespace, selection, representation, query)
         # A client may disconnect at any time.
-        with suppress(ConnectionResetError):
+        with suppress(ConnectionError):
             async for piece in watch_lines(self._registry.store, spec, self._clock):
                 await response.write(piece)
         return response

@@ -157,8 +157,17 @@ class ConnectionGuard:
 class GuardedServer(web.Server):
     """aiohttp's server, with handlers that tell the guard what their connections do."""
 
-    def __init__(self, handler: HttpHandler, guard: ConnectionGuard, *, request_factory: Any, **options: Any) -> None:
-        super().__init__(self._serve, request_factory=request_factory)
+    def __init__(
+        self,
+        handler: HttpHandler,
+        guard: ConnectionGuard,
+        *,
+        request_factory: Any,
+        handler_cancellation: bool = False,
+        **options: Any,
+    ) -> None:
+        """With `handler_cancellation` a handler is cancelled when its client leaves."""
+        super().__init__(self._serve, request_factory=request_factory, handler_cancellation=handler_cancellation)
         self._guarded, self._guard, self._options = handler, guard, options
         self._event_loop = asyncio.get_running_loop()
 

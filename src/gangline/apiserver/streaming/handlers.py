@@ -96,7 +96,7 @@ class PodStreamHandlers:
 
         async def copy() -> None:
             # A client may disconnect at any time.
-            with suppress(ConnectionResetError):
+            with suppress(ConnectionError):
                 async with aclosing(log) as parts:
                     async for part in parts:
                         await response.write(part)
@@ -220,7 +220,7 @@ def _forwarded_ports(request: ApiRequest) -> list[int]:
 async def _accept(request: ApiRequest, outputs: list[int]) -> Channels:
     channels = await Channels.accept(request.http, EXEC_PROTOCOLS)
     # An empty message confirms the connection.
-    with suppress(ConnectionResetError):
+    with suppress(ConnectionError):
         await channels.send(outputs[0] if outputs else STDOUT, b"")
     return channels
 

@@ -99,7 +99,7 @@ def dashboard(
     r"""Show jobs, teams, logs and curves in a browser, live; of this machine or of any cluster.
 
     \b
-      gangline dashboard                     a link to what runs on this machine
+      gangline dashboard                     a link to what runs on this machine; else what earlier runs left
       gangline dashboard --open              the same, in a browser
       gangline dashboard --context prod      a cluster, until interrupted
       gangline dashboard --context prod --history past --record
@@ -113,6 +113,8 @@ def dashboard(
     request = DashboardRequest(bind, port, login, allowed_hosts, history, record, open_page)
     request.check()
     connection, target = _connection(request, server)
+    if target is not None and target.archive is not None:
+        return _show_archive(request, target)
     running = running_dashboard(target.plane_folder or target.run_folder) if target is not None else None
     if running is not None and request.is_default:
         from gangline.base.clock import SystemClock
@@ -135,20 +137,48 @@ def _connection(request: DashboardRequest, server: ServerOptions) -> "tuple[Conn
             # Viewers bring their own tokens; that of the pod is for the recorder alone.
             return (in_cluster_connection if request.record else in_cluster_server)(environ=os.environ), None
     target = find_server(server)
-    if target.archive is not None:
-        raise InputError("no server is running; start one: gangline up --detach, or name a cluster with --context")
     return target.connection, target
 
 
-async def _serve(request: DashboardRequest, connection: "Connection", namespace: str) -> None:
+def _show_archive(request: DashboardRequest, target: ServerTarget) -> int:
+    """Serve what earlier runs left, until interrupted. Nothing of it can be changed. Raises `InputError`."""
+    if request.login == "token" or request.record:
+        raise InputError("no server is running; start one: gangline up --detach, or name a cluster with --context")
     from gangline.base.clock import SystemClock
+    from gangline.cli.connect.archived_runs import known_definitions
+    from gangline.local.archive.server import archive_plane
+    from gangline.local.home import PlaneHome
+    from gangline.local.plane import AuthorizationMode, PlaneSettings
+
+    assert target.archive is not None
+    home = PlaneHome(target.archive)
+
+    async def serve() -> None:
+        settings = PlaneSettings(authorization_mode=AuthorizationMode.READ_ONLY)
+        async with archive_plane(home, known_definitions(), SystemClock(), settings=settings) as plane:
+            click.echo("no server is running; showing what earlier runs left, until interrupted", err=True)
+            past = request._replace(history=request.history or (home.history if home.history.is_dir() else None))
+            await _serve(past, plane.connection, "", read_only=True)
+
+    with single_error():
+        asyncio.run(serve())
+    return 0
+
+
+async def _serve(
+    request: DashboardRequest, connection: "Connection", namespace: str, *, read_only: bool = False
+) -> None:
+    from gangline.base.clock import SystemClock
+    from gangline.base.log import configure_logging
     from gangline.base.tasks import run_until_first
     from gangline.cli.dashboard.tools import dashboard_tools
     from gangline.dashboard.app import serve_dashboard
     from gangline.dashboard.doorway import listening_socket, socket_url
     from gangline.dashboard.links import DashboardAddress, new_secret
     from gangline.dashboard.settings import DashboardSettings, LoginMethod
+    from gangline.dashboard.tools import NO_TOOLS
 
+    configure_logging("WARNING")
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -158,7 +188,7 @@ async def _serve(request: DashboardRequest, connection: "Connection", namespace:
         allowed_hosts=request.allowed_hosts,
         history=request.history,
         namespace=namespace,
-        tools=dashboard_tools(),
+        tools=NO_TOOLS if read_only else dashboard_tools(),
     )
     with listening_socket(request.bind, request.port) as opened:
         address = DashboardAddress(socket_url(opened), new_secret())

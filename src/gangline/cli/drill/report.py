@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from gangline.cli.drill.timeline import DrillOutcome
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
-from gangline.summary.job_rows import failure_text
+from gangline.summary.job_rows import end_text
 
 FAULT_TEXT = {
     "kill": "killed",
@@ -41,8 +41,7 @@ def _cause_text(outcome: DrillOutcome) -> str:
     if ends:
         return ", then ".join(ends[0][:3])
     failure = outcome.first_failure
-    text = failure_text(failure) if failure and failure.get("replica") in fault.victims else ""
-    return text.partition(" ")[2]
+    return end_text(failure) if failure and failure.get("replica") in fault.victims else ""
 
 
 def _consequences(outcome: DrillOutcome) -> Iterator[str]:

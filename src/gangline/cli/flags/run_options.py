@@ -18,6 +18,14 @@ progress_option = click.option(
     default=True,
     help="Do not tell programs where to report progress, as transformers does by itself; they may still print it.",
 )
+hang_watch_option = click.option(
+    "--no-hang-watch",
+    "hang_watch",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not look for jobs that make no progress; without it they get condition Stalled.",
+)
 
 
 def nproc_option(text: str) -> Callable[[F], F]:

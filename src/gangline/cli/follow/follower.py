@@ -24,8 +24,16 @@ from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.base.tasks import run_every
 from gangline.cli.follow.job_end import fail_job
-from gangline.cli.follow.job_view import JobView
-from gangline.cli.follow.life_signs import IDLE_CORES, HangWatch, LifeSigns, hang_lines, is_lifeless, silence_lines
+from gangline.cli.follow.job_view import JobView, replica_counts
+from gangline.cli.follow.life_signs import (
+    IDLE_CORES,
+    HangWatch,
+    LifeSigns,
+    hang_lines,
+    is_lifeless,
+    silence_lines,
+    stall_lines,
+)
 from gangline.cli.follow.log_sources import LogSource
 from gangline.cli.follow.mistakes import ProgramMistake
 from gangline.cli.follow.outcome import RunOutcome
@@ -204,12 +212,13 @@ class Follower:
             return
         if self.view.backoff_limit is not None:
             return
-        mistake = self.view.mistake(sum(self.view.replica_counts(self._kind).values()))
+        mistake = self.view.mistake(sum(replica_counts(self.view.job, self._kind).values()))
         if mistake is None:
             return
         text, self._is_ending = self._explain_mistake(mistake), True
         with suppress(KubeError):
-            await fail_job(self._client, job, self.view.failure_record(mistake.replica), text, self._clock.now())
+            failure = self.view.failure_record(self._kind, mistake.replica)
+            await fail_job(self._client, job, failure, text, self._clock.now())
 
     async def _sample_usage(self) -> None:
         now = self._elapsed_seconds()
@@ -231,7 +240,8 @@ class Follower:
         signs, now = self._life_signs, self._elapsed_seconds()
         # Of a container of podman or docker nobody knows the CPU use.
         hangs = is_lifeless(signs, now, self._hang_watch) and self.view.has_all_usage
-        if hangs and not self._hang_shown:
+        # The operator has looked into it, and says more.
+        if hangs and not self._hang_shown and not self.view.stall:
             self._screen.show_hang(*hang_lines(signs, now, self._hang_watch))
         self._hang_shown = hangs
 
@@ -246,7 +256,9 @@ class Follower:
     def _draw(self) -> None:
         now = self._elapsed_seconds()
         watch = self._hang_watch if self.view.is_running and self.view.has_all_usage else None
-        notices = silence_lines(self._life_signs, now, watch) if watch is not None else ()
+        notices = silence_lines(self._life_signs, now, watch) if watch is not None else []
+        if self.view.stall and self._hang_watch is not None:
+            notices = stall_lines(self.view.stall, self._hang_watch.command)
         self._screen.draw(self.view.frame(self._kind, self._key.name, now, notices, self._timeline()))
 
     def _timeline(self) -> TeamTimeline | None:

@@ -13,7 +13,7 @@ from gangline.cli.follow.mistakes import ProgramMistake, program_mistakes, team_
 from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, stuck_reason, updated_history
 from gangline.cli.output.curve import Point
 from gangline.cli.output.text import StyledLine
-from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank
+from gangline.frameworks.ranks import ranks_per_replica, replica_with_rank, single_rank
 from gangline.jobs.plan.conditions import current_condition
 from gangline.jobs.pods.replicas import Member
 from gangline.node.usage import ResourceUsage
@@ -57,6 +57,12 @@ def add_point(curve: list[PointT], point: PointT, limit: int = MAX_CURVE_POINTS)
     curve.append(point)
     if len(curve) > limit:
         del curve[1:-1:2]
+
+
+def replica_counts(job: object, kind: JobKind) -> dict[str, int]:
+    """The number of replicas in the spec of a job, by replica type."""
+    specs = getattr(getattr(job, "spec", None), kind.attribute, {})
+    return {type_: spec.replicas if spec.replicas is not None else 1 for type_, spec in specs.items()}
 
 
 class JobView:
@@ -141,11 +147,13 @@ class JobView:
         """The replicas that have a process, or are about to."""
         return [name for name, pod in self.pods.items() if pod.status.phase in ("Pending", "Running")]
 
-    def failure_record(self, replica: str) -> Failure:
+    def failure_record(self, kind: JobKind, replica: str) -> Failure:
         """The first failure of a replica, as the status of a job records it."""
         failure = self._failures_with_logs()[replica]
+        spec, counts = getattr(self.job, "spec", None), replica_counts(self.job, kind)
         return Failure(
             replica=replica,
+            rank=single_rank(kind.kind, spec, counts, replica) if sum(counts.values()) > 1 else None,
             pod=failure.pod,
             exit_code=failure.exit_code,
             reason=failure.reason,
@@ -154,14 +162,9 @@ class JobView:
             log=failure.log,
         )
 
-    def replica_counts(self, kind: JobKind) -> dict[str, int]:
-        """The number of replicas in the spec, by replica type."""
-        specs = getattr(getattr(self.job, "spec", None), kind.attribute, {})
-        return {type_: spec.replicas if spec.replicas is not None else 1 for type_, spec in specs.items()}
-
     def ranked_name(self, kind: JobKind, replica: str) -> str:
         """The replica with its framework's rank: `worker-1 (rank 2)`. A job of one replica has no ranks to tell apart."""
-        spec, counts = getattr(self.job, "spec", None), self.replica_counts(kind)
+        spec, counts = getattr(self.job, "spec", None), replica_counts(self.job, kind)
         count = getattr(spec, "nproc_per_node", None) or getattr(spec, "slots_per_worker", None)
         processes = ranks_per_replica(getattr(spec, "elastic_policy", None), count)
         if processes is None or sum(counts.values()) < 2:
@@ -183,10 +186,16 @@ class JobView:
     @property
     def is_running(self) -> bool:
         """Whether the job and at least one of its pods run, and none of them is stuck."""
-        if self.job is None or current_condition(self.job.status) != ConditionType.RUNNING:
+        if self.job is None or current_condition(self.job.status) not in (ConditionType.RUNNING, ConditionType.STALLED):
             return False
         phases = [pod.status.phase for pod in self.pods.values()]
         return PodPhase.RUNNING in phases and not any(map(stuck_reason, self.pods.values()))
+
+    @property
+    def stall(self) -> str:
+        """Why the job makes no progress, as the operator says; empty if it does not say so."""
+        condition = self.job.status.condition(ConditionType.STALLED) if self.job is not None else None
+        return condition.message if condition is not None and condition.status == "True" else ""
 
     def frame(
         self,
@@ -197,7 +206,7 @@ class JobView:
         timeline: TeamTimeline | None = None,
     ) -> JobFrame:
         """The values to draw, `seconds` after the start, with these lines and this timeline below the replicas."""
-        counts = self.replica_counts(kind)
+        counts = replica_counts(self.job, kind)
         members = [str(Member(type_, index)) for type_, number in counts.items() for index in range(number)]
         replicas = [*members, *(replica for replica in self.pods if replica not in members)]
         return JobFrame(

@@ -50,6 +50,14 @@ def silence_lines(signs: LifeSigns, now: float, watch: HangWatch) -> list[Styled
     return [(Span(f"  {text}", "dim"),)]
 
 
+def stall_lines(message: str, command: str) -> list[StyledLine]:
+    """What the operator says of a job that makes no progress, and the command that looks into it."""
+    return [
+        (Span("  stalled", "bold yellow"), Span(f": {message}", "yellow")),
+        (Span("  in another terminal: ", "dim"), Span(command)),
+    ]
+
+
 def hang_lines(signs: LifeSigns, now: float, watch: HangWatch) -> list[StyledLine]:
     """What is said about a job that seems to hang, and the command that looks into it."""
     silence = whole_seconds_text(now - signs.last_sign)

@@ -78,12 +78,10 @@ def _failure_lines(outcome: RunOutcome) -> list[StyledLine]:
     meaning = f": {exit_code_meaning(first.exit_code)}" if first.exit_code is not None else ""
     if first.reason == "OOMKilled":
         meaning = ": it used more memory than it may"
+    who = outcome.ranked_names.get(first.replica, first.replica)
+    unsure = "; others failed in the same second, and which one was first is not known" if first.order_unknown else ""
     return [
-        (
-            Span(
-                f"first to fail: {outcome.ranked_names.get(first.replica, first.replica)}{code}{reason}{meaning}", "red"
-            ),
-        ),
+        (Span(f"first to fail: {who}{code}{reason}{meaning}{unsure}", "red"),),
         *((Span(f"  {first.replica}| {line}", "dim"),) for line in last_log_lines(first.replica, outcome)),
     ]
 

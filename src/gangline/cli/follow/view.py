@@ -8,7 +8,15 @@ import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
 from gangline.api.durations import human_duration
-from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, number_text, plain_text
+from gangline.cli.output.text import (
+    Span,
+    StyledLine,
+    clip_line,
+    column_count,
+    elapsed_text,
+    number_text,
+    plain_text,
+)
 from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.summary.pending_reasons import NORMAL_WAIT_REASONS
@@ -212,11 +220,12 @@ def progress_bar(progress: Progress, room: int = 100) -> Iterable[Span]:
     # The bar gives way to the time that is left.
     percent += f"  {left:<{LEFT_WIDTH}}" if left else ""
     metrics = [(f"  {name} ", number_text(value)) for name, value in progress.metrics.items()]
-    widths = accumulate(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
+    widths = accumulate(column_count(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
     fitting = sum(len(step) + len(percent) + width <= room for width in widths)
     metrics = metrics[: max(1, fitting)]
     # Room for longer values is reserved, so that the bar keeps its length.
-    text_width = len(step) + len(percent) + sum(len(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
+    metric_widths = (column_count(name) + max(NUMBER_WIDTH, len(value)) for name, value in metrics)
+    text_width = len(step) + len(percent) + sum(metric_widths)
     bar = min(BAR_WIDTH, room - text_width - 1)
     yield Span(step)
     if share is not None and bar >= MIN_BAR_WIDTH:

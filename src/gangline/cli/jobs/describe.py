@@ -272,6 +272,8 @@ def _failure_section(body: JSON, now: datetime) -> str:
     text = f"First failure: {job_rows.failure_text(failure)}{when}\n"
     if failure.get("exitCode") is not None:
         text += f"  exit code {failure['exitCode']}" + (f", pod {failure['pod']}" if failure.get("pod") else "") + "\n"
+    if failure.get("orderUnknown"):
+        text += "  others failed in the same second; which one was first is not known\n"
     if failure.get("message"):
         text += f"  {' '.join(str(failure['message']).split())}\n"
     return text + "".join(

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -32,9 +32,13 @@ from gangline.cli.resources.lookup import find_job
 from gangline.cli.resources.machine import MachineUsage, measure_machine
 from gangline.cli.resources.usage import measure_pods, quantity_value
 from gangline.kube.client import Client
+from gangline.kube.errors import NotFound
 from gangline.node.usage import ResourceUsage
 from gangline.summary.objects import PODS
 from gangline.summary.replicas import JOB_NAME, pod_selector, sorted_pods
+
+if TYPE_CHECKING:
+    from gangline.cli.jobs.top_recorded import RecordedTop
 
 HEADER = ("JOB", "POD", "NODE", "CPU(cores)", "MEMORY(bytes)", "OF LIMIT")
 GPU_HEADER = ("GPU", "GPU USE", "GPU MEMORY")
@@ -84,7 +88,7 @@ def top(
       gangline top -A --goodput    what the time of all replicas went into
 
     The timeline has a row for each replica, with failures and restarts, and one for each metric that is reported. It
-    is also there for a job that has ended.
+    is also there for a job that has ended, and of a job that is gone there is what was recorded of it.
 
     Jobs on this machine are measured for half a second; in a cluster, metrics-server is queried.
     Replicas with GPUs of this machine show which, and how much of them is in use.
@@ -116,7 +120,12 @@ async def _show_usage(request: TopRequest, client: Client, target: ServerTarget)
     selector = Selector(target.namespace, labels=JOB_NAME)
     timeline, history = TopTimeline(), dict[str, list[float]]()
     while True:
-        job = await find_job(client, target.object_namespace, request.job) if request.job else None
+        try:
+            job = await find_job(client, target.object_namespace, request.job) if request.job else None
+        except NotFound:
+            if not _show_recorded(request, target):
+                raise
+            return
         selector = pod_selector(job) if job is not None else selector
         pods = sorted_pods((await client.list(PODS, selector)).items)
         now = SystemClock().now().timestamp()
@@ -125,7 +134,7 @@ async def _show_usage(request: TopRequest, client: Client, target: ServerTarget)
         text = "".join(_timeline_text(timeline, now, request.curves))
         if target.archive is not None:
             # Nothing runs any more that could be measured.
-            tables.write_stdout(text)
+            tables.write_stdout(_recorded_usage(request, target) + text)
             return
         try:
             usages = await measure_pods(client, target, selector, pods)
@@ -145,6 +154,35 @@ async def _show_usage(request: TopRequest, client: Client, target: ServerTarget)
         if not request.watch:
             return
         time.sleep(PAUSE_SECONDS)  # noqa: ASYNC251 - nothing else runs in this loop
+
+
+def _show_recorded(request: TopRequest, target: ServerTarget) -> bool:
+    """Show what was recorded of a job that is gone. Returns whether there was anything."""
+    # Imported here, because few jobs are gone.
+    from gangline.cli.jobs import top_recorded
+
+    found = top_recorded.recorded_top(target, request.job) if request.job else None
+    if found is None:
+        return False
+    click.echo(found.note, err=True)
+    tables.write_stdout(_usage_table(found, headers=request.headers))
+    if request.headers:
+        tables.write_stdout("".join(_timeline_text(found.timeline, found.end, request.curves)))
+    return True
+
+
+def _recorded_usage(request: TopRequest, target: ServerTarget) -> str:
+    """The table of what was recorded of a job that has ended; empty if nothing was."""
+    from gangline.cli.jobs import top_recorded
+
+    found = top_recorded.recorded_top(target, request.job) if request.job else None
+    return _usage_table(found, headers=request.headers) if found is not None else ""
+
+
+def _usage_table(found: "RecordedTop", *, headers: bool) -> str:
+    from gangline.cli.jobs.top_recorded import HEADER as RECORDED_HEADER
+
+    return tables.render(RECORDED_HEADER, found.rows, headers=headers) if found.rows else ""
 
 
 def _timeline_text(timeline: TopTimeline, now: float, curves: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from gangline.summary.objects import EVENTS, ServerJob
 from gangline.summary.replicas import owns_pod
 from gangline.timeline.curves import leading_replica, progress_points
 from gangline.timeline.live import LiveTimeline
-from gangline.timeline.model import ProgressPoint, TimedVersion
+from gangline.timeline.model import ProgressPoint, RecordedVersion, TimedVersion
 
 MAX_ROWS = 32
 
@@ -54,6 +54,13 @@ class TopTimeline:
             reports = self._reports.setdefault(point.replica, [])
             if not reports or (reports[-1].step, reports[-1].metrics) != (point.step, point.metrics):
                 reports.append(point)
+
+    def add_recorded(self, versions: Sequence[RecordedVersion], job: str) -> None:
+        """Take in what was recorded of a job that is gone."""
+        for version in versions:
+            self._timeline.add(version.at, version.path, version.body)
+        for point in progress_points(versions, job):
+            self._reports.setdefault(point.replica, []).append(point)
 
     def lines(self, now: float, style: TimelineStyle, curves: Sequence[str] = ()) -> list[StyledLine]:
         """The timeline, its legend, what happened, and the named curves."""

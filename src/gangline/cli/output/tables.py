@@ -13,7 +13,7 @@ _GREEN, _RED, _YELLOW, _BLUE, _DIM = "32", "31", "33", "36", "2"
 _STATE_COLOURS = {
     **dict.fromkeys(("Running", "Ready", "True", "Bound", "Active"), _GREEN),
     **dict.fromkeys(("Succeeded", "Completed"), _BLUE),
-    **dict.fromkeys(("Failed", "Error", "OOMKilled", "CrashLoopBackOff", "Blocked", "Evicted"), _RED),
+    **dict.fromkeys(("Failed", "Error", "OOMKilled", "CrashLoopBackOff", "Blocked", "Stalled", "Evicted"), _RED),
     **dict.fromkeys(("ImagePullBackOff", "ErrImagePull", "ContainerCannotRun", "Warning"), _RED),
     **dict.fromkeys(("Pending", "Restarting", "ContainerCreating", "Created", "Terminating"), _YELLOW),
     **dict.fromkeys(("Suspended", "Stopped"), _DIM),

@@ -35,11 +35,38 @@ def clip_line(line: StyledLine, width: int) -> StyledLine:
     spans: list[Span] = []
     room = width
     for span in line:
-        spans.append(Span(span.text[:room], span.style))
-        room -= len(span.text)
+        spans.append(Span(clip_text(span.text, room), span.style))
+        room -= column_count(span.text)
         if room <= 0:
             break
     return tuple(spans)
+
+
+def clip_text(text: str, width: int) -> str:
+    """The beginning of a text that fits into `width` columns."""
+    if text.isascii():
+        return text[: max(0, width)]
+    room, end = width, 0
+    for end, character in enumerate(text):
+        room -= column_count(character)
+        if room < 0:
+            return text[:end]
+    return text
+
+
+def padded_text(text: str, width: int) -> str:
+    """The text with spaces up to `width` columns."""
+    return text + " " * (width - column_count(text))
+
+
+def column_count(text: str) -> int:
+    """How many columns a terminal needs for a text: two for a Chinese character, none for an accent of its own."""
+    if text.isascii():
+        return len(text)
+    # Imported here: it is large, and most texts do not need it.
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
 def can_draw(stream: IO[str]) -> bool:

@@ -4,11 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gangline.cli.output.curve import SPARKLINE_BLOCKS, Point, axis_values
-from gangline.cli.output.text import Span, StyledLine, clip_line, elapsed_text, seconds_text
+from gangline.cli.output.text import (
+    Span,
+    StyledLine,
+    clip_line,
+    clip_text,
+    column_count,
+    elapsed_text,
+    padded_text,
+    seconds_text,
+)
 from gangline.timeline.curves import curves
 from gangline.timeline.model import MarkKind, ProgressPoint, ReplicaRow, SpanState, TeamTimeline, TimelineMark
 
-MIN_BAR_WIDTH = 10
+MIN_BAR_WIDTH, MIN_MARGIN = 10, 8
 MAX_CURVES = 3
 """Metrics that get a row of their own unless others are asked for."""
 MAX_MARKS = 12
@@ -45,6 +54,7 @@ MARK_GLYPHS: Mapping[str, Glyph] = {
     MarkKind.RESUMED: Glyph("▶", ">", "bold"),
     MarkKind.SCALED: Glyph("↕", "#", "bold"),
     MarkKind.CHECKPOINT: Glyph("◆", "c", "cyan"),
+    MarkKind.STALLED: Glyph("!", "!", "bold yellow"),
 }
 """The marks that are drawn. What operator and scheduler did is seen from the spans; the dashboard lists it."""
 _MARK_WORDS: Mapping[str, str] = {
@@ -86,16 +96,18 @@ def timeline_lines(
     shown = visible_rows(timeline, style.rows)
     curve_rows = _curve_values(timeline, points, metrics)
     labels = [style.names.get(row.name, row.name) for row in shown]
-    margin = max([8, *map(len, labels), *map(len, curve_rows)])
+    # A name as long as the program likes must not take the place of the bars.
+    curve_labels = [clip_text(label, max(MIN_MARGIN, style.width // 3)) for label in curve_rows]
+    margin = max([MIN_MARGIN, *map(column_count, labels), *map(column_count, curve_labels)])
     columns = style.width - margin - 4
     if columns < MIN_BAR_WIDTH or not shown or timeline.end <= timeline.start:
         return []
     lines: list[StyledLine] = [_axis_line(timeline, margin, columns, style)]
     for label, row in zip(labels, shown, strict=True):
-        lines.append((Span(f"  {label:<{margin}}  "), *_bar(row, timeline, columns, style)))
-    for label, values in curve_rows.items():
+        lines.append((Span(f"  {padded_text(label, margin)}  "), *_bar(row, timeline, columns, style)))
+    for label, values in zip(curve_labels, curve_rows.values(), strict=True):
         blocks = _blocks(values, columns, ascii_only=style.ascii)
-        lines.append((Span(f"  {label:<{margin}}  ", "dim"), Span(blocks, "cyan")))
+        lines.append((Span(f"  {padded_text(label, margin)}  ", "dim"), Span(blocks, "cyan")))
     hidden = len(timeline.rows) - len(shown)
     lines += [(Span(f"  … and {hidden} more", "dim"),)] if hidden else []
     return [_readable(line, style) for line in lines]

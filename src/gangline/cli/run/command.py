@@ -16,7 +16,7 @@ from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_opt
 from gangline.cli.flags.durations import DURATION, duration_option
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.flags.notify_options import notify_option
-from gangline.cli.flags.run_options import kind_option, nproc_option, progress_option, runs_option
+from gangline.cli.flags.run_options import hang_watch_option, kind_option, nproc_option, progress_option, runs_option
 from gangline.cli.flags.server_options import server_options
 from gangline.cli.run.request import DEFAULT_CAPACITY, JobSource, RunRequest, Shipping
 from gangline.cli.run.run import run_request
@@ -69,7 +69,11 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     metavar="DURATION",
     help="Stop the run after this time, such as 90s or 5m (exit code 101).",
 )
-@duration_option("--hung-after", "60s", "Say so when a job has had no log line and no CPU use for this time.")
+@duration_option(
+    "--hung-after",
+    "60s",
+    "Say so when a job has had no log line and no CPU use for this time, and look into a job without progress.",
+)
 @click.option(
     "--gang",
     is_flag=True,
@@ -102,6 +106,7 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
 )
 @dashboard_options
 @progress_option
+@hang_watch_option
 @node_options
 @server_options
 def run(
@@ -149,6 +154,7 @@ def run(
         raise InputError(f"--timeout {timeout.total_seconds():g}s: expected more than 0")
     hung_after: timedelta = options.pop("hung_after")
     progress_endpoint: bool = options.pop("progress_endpoint")
+    hang_watch: bool = options.pop("hang_watch")
     check_server_flags(server, node, gang=gang)
     if server.context is not None and (dashboard.open_dashboard or dashboard.dashboard_port):
         option = "--open" if dashboard.open_dashboard else "--dashboard-port"
@@ -157,6 +163,8 @@ def run(
         )
     if server.context and not progress_endpoint:
         raise InputError("--no-progress-endpoint: is about a run on this machine; leave it out with --context")
+    if server.context and not hang_watch:
+        raise InputError("--no-hang-watch: is about a run on this machine; in a cluster it is a flag of its operator")
     if notify and server.context:
         raise InputError(
             "--notify: is about a run on this machine; in a cluster its operator notifies, if it is set up"
@@ -168,6 +176,7 @@ def run(
         timeout=timeout.total_seconds() if timeout is not None else None,
         gang=gang,
         hung_after=hung_after.total_seconds(),
+        hang_watch=hang_watch,
         runs=runs if keep else None,
         output=output or "",
         curves=curves,

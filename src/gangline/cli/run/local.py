@@ -105,6 +105,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
         request.dashboard,
         request.progress_endpoint,
         notifications,
+        request.hang_watch,
     )
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
@@ -169,6 +170,8 @@ class RunPlan(NamedTuple):
     progress_endpoint: bool = True
     # Who hears of the states of the jobs; None: nobody.
     notifications: "NotificationSettings | None" = None
+    # Whether the operator looks for jobs without progress.
+    hang_watch: bool = True
 
 
 async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
@@ -190,7 +193,11 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
         settings = LocalSettings(folder=folder, logs=state, plane=temporary_plane(), node=node)
         # Only the kinds of these jobs: each further kind costs start-up time.
         operator = msgspec.structs.replace(
-            local_settings(gang=plan.gang, progress=plan.progress_endpoint),
+            local_settings(
+                gang=plan.gang,
+                progress=plan.progress_endpoint,
+                hung_after=plan.hung_after if plan.hang_watch else None,
+            ),
             kinds=tuple({job.kind.scheme for job in jobs}),
         )
 

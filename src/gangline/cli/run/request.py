@@ -71,6 +71,8 @@ class RunRequest(NamedTuple):
     dashboard: DashboardOptions | None = None
     # Whether programs may report progress to the plane of the run.
     progress_endpoint: bool = True
+    # Whether the operator of the run looks for jobs without progress.
+    hang_watch: bool = True
 
 
 class RunJob(NamedTuple):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,11 @@ from gangline.cli.flags.audit_options import AuditOptions, audit_options
 from gangline.cli.flags.backup_options import BackupOptions, backup_options
 from gangline.cli.flags.commands import cli_command
 from gangline.cli.flags.dashboard_options import DashboardOptions, dashboard_options
+from gangline.cli.flags.durations import duration_option
 from gangline.cli.flags.history_options import HistoryOptions, history_options
 from gangline.cli.flags.node_options import NodeOptions, node_options
 from gangline.cli.flags.notify_options import notification_settings, notify_option
-from gangline.cli.flags.run_options import progress_option
+from gangline.cli.flags.run_options import hang_watch_option, progress_option
 from gangline.cli.services.up_request import UpRequest
 from gangline.dashboard.links import read_address
 from gangline.local.paths import home_folder
@@ -93,6 +95,8 @@ folder_option = click.option(
     help="What users may do: RBAC allows what their roles allow, AlwaysAllow everything.",
 )
 @progress_option
+@hang_watch_option
+@duration_option("--hung-after", "60s", "Look into a job that has given no sign of life for this time, at least.")
 @access_options
 @audit_options
 @backup_options
@@ -109,6 +113,8 @@ def up(
     gang: bool,
     authorization: str,
     progress_endpoint: bool,
+    hang_watch: bool,
+    hung_after: timedelta,
     notify: tuple[str, ...],
     detach: bool,
     **others: Any,
@@ -151,6 +157,8 @@ def up(
         dashboard,
         progress_endpoint,
         notify,
+        hang_watch,
+        hung_after.total_seconds(),
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -170,6 +178,7 @@ def up(
 
 async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.base.clock import SystemClock
+    from gangline.base.log import LogFormat, configure_logging
     from gangline.base.tasks import run_until_first
     from gangline.cli.run.kept_files import remove_empty_artifacts
     from gangline.local.backups import PeriodicBackups, check_restoration
@@ -179,6 +188,7 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.operator.settings import local_settings
     from gangline.why.verdicts import verdict_maker
 
+    configure_logging("WARNING", LogFormat.TEXT, with_date=not sys.stderr.isatty())
     home, clock = PlaneHome(folder), SystemClock()
     local, notifications = request.local_settings(home), notification_settings(request.notify)
     stop, periodic = asyncio.Event(), None
@@ -192,7 +202,8 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     # The lock is held until everything has stopped, so that `gangline down` returns only once the ports are free.
     with home.lock.acquire():
         check_restoration(home)
-        operator = local_settings(gang=request.gang, progress=request.progress_endpoint)
+        hung_after = request.hung_after if request.hang_watch else None
+        operator = local_settings(gang=request.gang, progress=request.progress_endpoint, hung_after=hung_after)
         async with (
             embedded_plane(local, clock, operator, notifications=notifications) as cluster,
             AsyncExitStack() as opened,

@@ -35,6 +35,8 @@ class UpRequest(NamedTuple):
     dashboard: DashboardOptions = DashboardOptions()
     progress_endpoint: bool = True
     notify: tuple[str, ...] = ()
+    hang_watch: bool = True
+    hung_after: float = 60.0
 
     def check(self) -> None:
         """Raise `InputError` for options that cannot be used. Needs no folder of a plane."""
@@ -48,6 +50,7 @@ class UpRequest(NamedTuple):
         arguments = ["--port", str(self.port), "--bind", self.host, "--default-scheduler", self.default_scheduler]
         arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
         arguments += [] if self.progress_endpoint else ["--no-progress-endpoint"]
+        arguments += ["--hung-after", f"{self.hung_after:g}s", *([] if self.hang_watch else ["--no-hang-watch"])]
         arguments += [argument for name in self.allowed_hosts for argument in ("--allow-host", name)]
         for options in (self.node, self.access, self.audit, self.backups, self.history, self.dashboard):
             arguments += options.as_arguments()

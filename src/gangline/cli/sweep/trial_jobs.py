@@ -15,7 +15,8 @@ from gangline.cli.manifests.processes import process_count, this_machine
 from gangline.cli.sweep.leaderboard import Objective
 from gangline.cli.sweep.request import SweepSource
 from gangline.cli.sweep.space import TrialValues, is_path
-from gangline.dashboard.rows.sweeps import SWEEP_LABEL, TRIAL_ANNOTATION
+from gangline.dashboard.rows.sweeps import TRIAL_ANNOTATION
+from gangline.history.selection import SWEEP_LABEL
 
 TRIAL_VARIABLE = "GANGLINE_TRIAL"
 """The environment variable with the trial's number, for example for the name of a checkpoint."""

@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import Resource
 from gangline.base.clock import Clock
@@ -18,14 +16,30 @@ from gangline.dashboard.live.rights import ReadScope, ReadScopes, Refusal, Viewe
 from gangline.dashboard.live.watches import WatchPool, WatchSpec, first_problem
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_id, job_row
 from gangline.dashboard.rows.queues import QueueRow, gang_phase, places_in_line, queue_rows
-from gangline.dashboard.rows.sweeps import SweepView, TrialNote, sweep_views, trial_note
-from gangline.dashboard.rows.trimmed import trimmed_event, trimmed_group, trimmed_job, trimmed_pod
+from gangline.dashboard.rows.sweeps import SweepView, Trial, TrialNote, deleted_trial_row, sweep_views, trial_note
+from gangline.dashboard.rows.trimmed import (
+    JobFields,
+    PodFields,
+    trimmed_event,
+    trimmed_group,
+    trimmed_job,
+    trimmed_pod,
+    trimmed_workload,
+    with_fields,
+)
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary import job_rows
 from gangline.summary.job_rows import NO_DETAILS, UNOBSERVED_AFTER, PodDetails
 from gangline.summary.job_state import conditions
 from gangline.summary.objects import EVENTS, JOB_KINDS, PODS, ServerJob, json_resource, object_key
-from gangline.summary.pending_reasons import PODGROUPS, WARNINGS, pod_details, podgroup_reasons
+from gangline.summary.pending_reasons import (
+    PODGROUPS,
+    WARNINGS,
+    WORKLOADS,
+    pod_details,
+    podgroup_reasons,
+    workload_reasons,
+)
 from gangline.summary.replicas import JOB_NAME, owns_pod
 
 QUEUES = json_resource("scheduling.gangline.dev", "v1alpha1", "Queue", "queues", namespaced=False)
@@ -69,9 +83,9 @@ def _by_involved(event: JSON) -> Iterable[Key]:
     return (Key(event["metadata"].get("namespace", ""), str(event["involvedObject"].get("name", ""))),)
 
 
-def _undeleted(metadata: JSON) -> JSON:
-    """Metadata of an object as it was before its deletion: how it ended is its state."""
-    return {name: value for name, value in metadata.items() if name != "deletionTimestamp"}
+def _by_owner(workload: JSON) -> Iterable[Key]:
+    owners = workload["metadata"].get("ownerReferences") or ()
+    return [Key(workload["metadata"].get("namespace", ""), str(owner.get("name", ""))) for owner in owners]
 
 
 class BoardFeed(Feed):
@@ -86,6 +100,8 @@ class BoardFeed(Feed):
         self._groups: Informer[JSON] | None = None
         self._events: Informer[JSON] | None = None
         self._queues: Informer[JSON] | None = None
+        self._workloads: Informer[JSON] | None = None
+        self._waits_for_kueue = asyncio.Event()
         self._rows: dict[str, JobRow] = {}
         self._dirty: dict[JobRef, None] = {}
         self._queues_changed = True
@@ -95,13 +111,13 @@ class BoardFeed(Feed):
         self._refused_changed = False
         # The uids of jobs without a condition that were looked at again, or will be.
         self._unobserved: set[str] = set()
-        self._ended_trials: dict[str, tuple[TrialNote, JobRow]] = {}
+        self._ended_trials: dict[str, Trial] = {}
 
     def watch_problem(self) -> str:
         informers = (*self._jobs.values(), self._pods, self._groups)
         return first_problem(informers)
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:
@@ -109,14 +125,17 @@ class BoardFeed(Feed):
             subscribed = stack.enter_context(ExitStack())
             scopes = await self._scopes.read_all(JOB_KINDS, self._namespace)
             for kind in JOB_KINDS:
-                informer = await self._watch(stack, kind, scopes[kind.name], trim=trimmed_job)
+                jobs = with_fields(kind, JobFields)
+                informer = await self._watch(stack, jobs, scopes[kind.name], trim=trimmed_job)
                 if informer is not None:
                     self._jobs[kind.plural] = informer
-                    subscribed.enter_context(informer.subscribe(self._on_job(kind.plural)))
+                    subscribed.enter_context(informer.subscribe(self.guarded(self._on_job(kind.plural))))
             await self._wait_for_first_lists(self._jobs.values())
             self._ready.set()
             self.mark_changed()
             await self._watch_details(stack, subscribed)
+            await self._waits_for_kueue.wait()
+            await self._watch_workloads(stack, subscribed)
             await asyncio.Event().wait()
 
     async def _watch_details(self, stack: AsyncExitStack, subscribed: ExitStack) -> None:
@@ -125,7 +144,8 @@ class BoardFeed(Feed):
         watch = partial(self._watch, stack)
         self._groups = await watch(PODGROUPS, scopes[PODGROUPS.name], trim=trimmed_group)
         self._queues = await watch(QUEUES, scopes[QUEUES.name])
-        self._pods = await watch(PODS, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
+        pods = with_fields(PODS, PodFields)
+        self._pods = await watch(pods, scopes[PODS.name], labels=JOB_NAME, trim=trimmed_pod, index=_by_job)
         self._events = await watch(EVENTS, scopes[EVENTS.name], fields=WARNINGS, trim=trimmed_event, index=_by_involved)
         for informer, subscriber in (
             (self._groups, self._on_group),
@@ -134,7 +154,15 @@ class BoardFeed(Feed):
             (self._events, self._on_event),
         ):
             if informer is not None:
-                subscribed.enter_context(informer.subscribe(subscriber))
+                subscribed.enter_context(informer.subscribe(self.guarded(subscriber)))
+
+    async def _watch_workloads(self, stack: AsyncExitStack, subscribed: ExitStack) -> None:
+        """Watch what Kueue says of jobs that it has not admitted."""
+        scopes = await self._scopes.read_all((WORKLOADS,), self._namespace)
+        scope = scopes[WORKLOADS.name]
+        self._workloads = await self._watch(stack, WORKLOADS, scope, trim=trimmed_workload, index=_by_owner)
+        if self._workloads is not None:
+            subscribed.enter_context(self._workloads.subscribe(self.guarded(self._on_workload)))
 
     async def _watch(
         self,
@@ -180,8 +208,8 @@ class BoardFeed(Feed):
         """A trial is deleted when it has ended; its sweep still ranks it."""
         while len(self._ended_trials) >= MAX_ENDED_TRIALS:
             del self._ended_trials[next(iter(self._ended_trials))]
-        row = job_row(self._kinds[plural], {**body, "metadata": _undeleted(body["metadata"])}, self.clock.now())
-        self._ended_trials[row.uid] = (note, msgspec.structs.replace(row, deleted=True))
+        row = deleted_trial_row(self._kinds[plural], body, self.clock.now())
+        self._ended_trials[row.uid] = (note, row)
 
     def _on_pod(self, delta: Delta[JSON]) -> None:
         for key in _by_job(delta.newest):
@@ -192,6 +220,10 @@ class BoardFeed(Feed):
         pod = self._pods.cache.get(key) if self._pods is not None else None
         for job in _by_job(pod) if pod is not None else (key,):
             self._mark_job(job)
+
+    def _on_workload(self, delta: Delta[JSON]) -> None:
+        for key in _by_owner(delta.newest):
+            self._mark_job(key)
 
     def _on_group(self, delta: Delta[JSON]) -> None:
         self._queues_changed = True
@@ -221,13 +253,14 @@ class BoardFeed(Feed):
         self.publish_now()
         return self._rows.values()
 
-    def sweeps(self) -> list[SweepView]:
-        """The sweeps among the jobs."""
+    def sweeps(self, recorded: Iterable[Trial] = ()) -> list[SweepView]:
+        """The sweeps among the jobs, with trials that are gone as far as this feed or `recorded` has them."""
         rows = {row.id: row for row in self.rows()}
         bodies = ((plural, body) for plural, informer in self._jobs.items() for body in informer.cache)
         notes = ((job_id(plural, *object_key(body)), trial_note(body)) for plural, body in bodies)
         trials = [(note, rows[name]) for name, note in notes if note is not None and name in rows]
-        return sweep_views([*self._ended_trials.values(), *trials])
+        by_uid = {row.uid: (note, row) for note, row in (*recorded, *self._ended_trials.values(), *trials)}
+        return sweep_views(by_uid.values())
 
     def take_patch(self) -> BoardPatch | None:
         if not self._ready.is_set():
@@ -282,6 +315,10 @@ class BoardFeed(Feed):
     def _details(self, kind: Resource[JSON], key: Key, body: JSON, group: JSON | None) -> PodDetails:
         if not conditions(body) or not job_rows.needs_pods(body):
             return NO_DETAILS
+        if job_rows.waits_for_kueue(body):
+            self._waits_for_kueue.set()
+            workloads = self._workloads.cache.by_index("job", key) if self._workloads is not None else ()
+            return PodDetails(workload_reasons(workloads).get(key, ""))
         waits = job_rows.may_wait(body)
         if group is not None and waits and (reason := podgroup_reasons([group]).get(key)):
             return PodDetails(reason)

@@ -47,7 +47,7 @@ class ClusterFeed(Feed):
     def watch_problem(self) -> str:
         return first_problem((self._nodes, self._pods))
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:
@@ -67,9 +67,9 @@ class ClusterFeed(Feed):
                 async with time_limit(FIRST_LIST_PATIENCE, self.clock):
                     await run_all(informer.wait_for_answer() for informer in informers)
             if self._nodes is not None:
-                stack.enter_context(self._nodes.subscribe(self._on_node))
+                stack.enter_context(self._nodes.subscribe(self.guarded(self._on_node)))
             if self._pods is not None:
-                stack.enter_context(self._pods.subscribe(self._on_pod))
+                stack.enter_context(self._pods.subscribe(self.guarded(self._on_pod)))
             self._ready.set()
             self.mark_changed()
             await asyncio.Event().wait()

@@ -5,18 +5,24 @@ gets a new snapshot when it reads again.
 """
 
 import asyncio
+import logging
+import zlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.kube.errors import KubeError, Unauthorized
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PATCH_INTERVAL = timedelta(milliseconds=200)
 """The shortest time between two patches. Changes in between are one patch; the first after a pause is sent at once."""
@@ -31,6 +37,42 @@ def sse_message(event: str, revision: int, data: Any) -> bytes:
     return b"event: %s\nid: %d\ndata: %s\n\n" % (event.encode(), revision, _ENCODER.encode(data))
 
 
+GZIP_HEADER = bytes((0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 4, 255))
+"""The beginning of a stream in gzip: deflate, no name, no time, fastest, any system."""
+
+
+class Message:
+    """A message for any number of connections: encoded once, and compressed once if any of them wants that.
+
+    What is compressed ends with a full flush and refers to nothing before it. So one after the other, after `GZIP_HEADER`,
+    such pieces are one stream in gzip, whichever messages a connection gets.
+    """
+
+    __slots__ = ("_packed", "plain")
+
+    def __init__(self, plain: bytes) -> None:
+        self.plain = plain
+        self._packed: bytes | None = None
+
+    @property
+    def packed(self) -> bytes:
+        if self._packed is None:
+            compressor = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+            self._packed = compressor.compress(self.plain) + compressor.flush(zlib.Z_FULL_FLUSH)
+        return self._packed
+
+    def content(self, *, gzip: bool) -> bytes:
+        """The bytes for one connection."""
+        return self.packed if gzip else self.plain
+
+
+class ViewFailed(GanglineError):
+    """A view ended with an error that nobody expected."""
+
+    def __init__(self) -> None:
+        super().__init__("the dashboard failed; its log says why")
+
+
 class RightsChanged(GanglineError):
     """A view ends because its viewer may read more or less than when it began."""
 
@@ -38,22 +80,24 @@ class RightsChanged(GanglineError):
 class Subscription:
     """One connection to a feed: the messages that wait for it, and whether it lost some."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gzip: bool = False) -> None:
+        self.gzip = gzip
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._arrived = asyncio.Event()
         self.needs_snapshot = True
         self._arrived.set()
 
-    def put(self, message: bytes) -> None:
+    def put(self, message: Message) -> None:
         """Queue a message; beyond the limit drop all of them in favour of a snapshot."""
         if self.needs_snapshot:
             return
-        if len(self._waiting) >= MAX_WAITING_MESSAGES or self._size + len(message) > MAX_WAITING_BYTES:
+        content = message.content(gzip=self.gzip)
+        if len(self._waiting) >= MAX_WAITING_MESSAGES or self._size + len(content) > MAX_WAITING_BYTES:
             self.restart()
             return
-        self._waiting.append(message)
-        self._size += len(message)
+        self._waiting.append(content)
+        self._size += len(content)
         self._arrived.set()
 
     def restart(self) -> None:
@@ -75,6 +119,9 @@ class Subscription:
         await self._arrived.wait()
 
 
+STILL_HERE = Message(b": still here\n\n")
+
+
 class Feed(ABC):
     """A view of one viewer, made of watches. Subclasses say what its content is and what has changed."""
 
@@ -86,7 +133,7 @@ class Feed(ABC):
         self.problem: GanglineError | None = None
         self._ready, self._changed = asyncio.Event(), asyncio.Event()
         self._subscriptions: set[Subscription] = set()
-        self._snapshot: tuple[int, bytes] | None = None
+        self._snapshot: tuple[int, Message] | None = None
 
     @property
     def subscriber_count(self) -> int:
@@ -109,6 +156,18 @@ class Feed(ABC):
         for subscription in self._subscriptions:
             subscription.restart()
 
+    def guarded(self, subscriber: Callable[[T], None]) -> Callable[[T], None]:
+        """A subscriber whose unexpected error ends this view, and not the watch: others use it too."""
+
+        def call(change: T) -> None:
+            try:
+                subscriber(change)
+            except Exception:
+                log.exception("a change cannot be shown")
+                self.end(ViewFailed())
+
+        return call
+
     def _has_ended(self) -> bool:
         return self.problem is not None
 
@@ -116,14 +175,14 @@ class Feed(ABC):
     def watch_problem(self) -> str:
         """Why what is shown may be out of date; empty if it is not."""
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         """Whether the viewer may now read more or less than when the feed began."""
         return False
 
     async def check_rights(self) -> None:
         """End the feed if the rights of the viewer have changed: the next one shows what may be read now."""
         try:
-            if await self.rights_have_changed():
+            if await self._rights_have_changed():
                 self.end(RightsChanged("what you may read has changed; look again"))
         except Unauthorized as error:
             self.end(error)
@@ -156,21 +215,23 @@ class Feed(ABC):
         if patch is None:
             return
         self.revision += 1
-        message = sse_message("patch", self.revision, patch) if self._subscriptions else b""
+        if not self._subscriptions:
+            return
+        message = Message(sse_message("patch", self.revision, patch))
         for subscription in self._subscriptions:
             subscription.put(message)
 
-    def snapshot_message(self) -> bytes:
+    def _snapshot_message(self) -> Message:
         """The snapshot as a message; encoded once per revision."""
         self.publish_now()
         if self._snapshot is None or self._snapshot[0] != self.revision:
-            self._snapshot = (self.revision, sse_message("snapshot", self.revision, self.content()))
+            self._snapshot = (self.revision, Message(sse_message("snapshot", self.revision, self.content())))
         return self._snapshot[1]
 
     @contextmanager
-    def subscribe(self) -> Iterator[Subscription]:
-        """A connection, until the block ends."""
-        subscription = Subscription()
+    def subscribe(self, *, gzip: bool = False) -> Iterator[Subscription]:
+        """A connection, until the block ends. `gzip`: its messages are compressed."""
+        subscription = Subscription(gzip=gzip)
         self._subscriptions.add(subscription)
         try:
             yield subscription
@@ -190,19 +251,20 @@ class Feed(ABC):
                 problem = self.watch_problem()
                 if problem:
                     await self.check_rights()
-                yield (
-                    b": still here\n\n"
+                text = (
+                    STILL_HERE
                     if problem == reported
-                    else sse_message("problem", self.revision, {"message": problem})
+                    else Message(sse_message("problem", self.revision, {"message": problem}))
                 )
+                yield text.content(gzip=subscription.gzip)
                 reported = problem
                 continue
             if self._has_ended():
                 return
             if subscription.needs_snapshot:
-                message = self.snapshot_message()
+                message = self._snapshot_message()
                 subscription.take()
                 subscription.needs_snapshot = False
-                yield message
+                yield message.content(gzip=subscription.gzip)
             else:
                 yield subscription.take()

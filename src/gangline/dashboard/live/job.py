@@ -91,7 +91,7 @@ class JobFeed(Feed):
     def watch_problem(self) -> str:
         return first_problem((self._jobs, self._pods, self._events))
 
-    async def rights_have_changed(self) -> bool:
+    async def _rights_have_changed(self) -> bool:
         return await self._scopes.have_changed()
 
     async def run(self) -> None:
@@ -115,10 +115,10 @@ class JobFeed(Feed):
             uid = body["metadata"].get("uid", "")
             for version in await self._recorded_versions(uid):
                 self._timeline.add(version.at, version.path, version.body)
-            stack.enter_context(jobs.subscribe(self._on_job))
+            stack.enter_context(jobs.subscribe(self.guarded(self._on_job)))
             for informer, plural in ((self._groups, "podgroups"), (self._pods, "pods"), (self._events, "events")):
                 if informer is not None:
-                    stack.enter_context(informer.subscribe(self._on_part(plural)))
+                    stack.enter_context(informer.subscribe(self.guarded(self._on_part(plural))))
             await self._ask_for_actions()
             self._ready.set()
             self.mark_changed()

@@ -12,16 +12,18 @@ import msgspec
 
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import Resource
-from gangline.apiserver.store.paths import split_path
+from gangline.apiserver.store.paths import collection_prefix, split_path
 from gangline.dashboard.live.rights import Access, AccessRefused, Refusal, ViewerRights
 from gangline.dashboard.live.usage import UsagePoint
+from gangline.dashboard.rows.cluster import ClusterView, free_holes, recorded_nodes
 from gangline.dashboard.rows.detail import JobDetail, JobObjects, job_detail
 from gangline.dashboard.rows.job_row import JobRow, job_id, job_row
+from gangline.dashboard.rows.sweeps import Trial, deleted_trial_row, trial_note
 from gangline.history.reader import HistoryReader
 from gangline.history.records import JobSummary, JobVerdict, LogEnd, ObjectVersion
 from gangline.kube.errors import Status, error_from_status
 from gangline.summary.event_rows import is_about
-from gangline.summary.objects import EVENTS, JOB_KINDS, PODS, SERVICES, ServerJob
+from gangline.summary.objects import EVENTS, JOB_KINDS, NODES, PODS, SERVICES, ServerJob
 from gangline.summary.pending_reasons import PODGROUPS
 from gangline.summary.replicas import owns_pod, sorted_pods
 from gangline.timeline.build import team_timeline
@@ -46,6 +48,29 @@ class Past:
             allowed[plural, where] = await self._rights.is_granted(Access("list", kinds[plural], where))
         return [summary_row(job) for job in wanted if allowed[job.plural, job.namespace]]
 
+    async def trials(self, namespace: str = "") -> list[Trial]:
+        """The recorded trials of sweeps whose jobs are gone and that the viewer may list."""
+        kinds = {kind.plural: kind for kind in JOB_KINDS}
+        recorded = await asyncio.to_thread(self._reader.jobs)
+        wanted = {
+            job.uid: job
+            for job in recorded
+            if job.sweep and job.deleted is not None and job.plural in kinds and namespace in ("", job.namespace)
+        }
+        wanted = {
+            uid: job
+            for uid, job in wanted.items()
+            if await self._rights.is_granted(Access("list", kinds[job.plural], job.namespace))
+        }
+        bodies = await asyncio.to_thread(self._reader.job_bodies, wanted.keys())
+        trials: list[Trial] = []
+        for uid, body in bodies.items():
+            note, job = trial_note(body), wanted[uid]
+            if note is not None:
+                now = datetime.fromtimestamp(job.deleted or job.last, UTC)
+                trials.append((note, deleted_trial_row(kinds[job.plural], body, now)))
+        return trials
+
     async def rows_at(self, moment: datetime, namespace: str = "") -> list[JobRow]:
         """The jobs that existed at a moment, as they were then."""
         objects = await asyncio.to_thread(self._reader.objects_at, moment.timestamp())
@@ -59,6 +84,23 @@ class Past:
             if await self._rights.is_granted(Access("list", kind, where.namespace)):
                 rows.append(job_row(kind, body, moment))
         return rows
+
+    async def cluster_at(self, moment: datetime) -> ClusterView:
+        """The nodes at a moment, and the pods on them that the viewer may list."""
+        refused: list[Refusal] = []
+        if not await self._rights.is_granted(Access("list", NODES)):
+            refused.append(await self._rights.refusal(Access("list", NODES)))
+            return ClusterView(nodes=[], holes=[], refused=refused)
+        objects = await asyncio.to_thread(self._reader.objects_at, moment.timestamp())
+        pods = {path: body for path, body in objects.items() if path.startswith(collection_prefix("", "pods"))}
+        if not await self._rights.is_granted(Access("list", PODS)):
+            refused.append(await self._rights.refusal(Access("list", PODS)))
+            namespaces = {split_path(path).namespace for path in pods}
+            readable = {name for name in namespaces if await self._rights.is_granted(Access("list", PODS, name))}
+            pods = {path: body for path, body in pods.items() if split_path(path).namespace in readable}
+        nodes = [body for path, body in objects.items() if path.startswith(collection_prefix("", "nodes"))]
+        rows = await asyncio.to_thread(recorded_nodes, nodes, pods.values())
+        return ClusterView(nodes=rows, holes=free_holes(rows), refused=refused)
 
     async def versions(
         self, kind: Resource[JSON], key: Key, uid: str = ""

@@ -170,17 +170,16 @@ class ViewerRights:
 
     async def refusal(self, access: Access) -> Refusal:
         """What to show for an access that is not allowed: who lacks what, and what an administrator types."""
-        denied = DeniedAccess(
-            await self.user(), access.verb, access.resource.plural, access.resource.group, access.namespace
-        )
+        resource = "/".join(filter(None, (access.resource.plural, access.subresource)))
+        denied = DeniedAccess(await self.user(), access.verb, resource, access.resource.group, access.namespace)
         where = f"in namespace {access.namespace}" if access.namespace else "in all namespaces"
         where = where if access.resource.namespaced else "in the cluster"
         grants = " && ".join(grant_commands(denied)) if denied.user else ""
         remedy = f"; an administrator allows it: {grants}" if grants else ""
         # Two groups have pods.
-        what = access.resource.name if access.resource.name == POD_METRICS.name else access.resource.plural
+        what = access.resource.name if access.resource.name == POD_METRICS.name else resource
         message = f"{denied.user or 'you'} may not {access.verb} {what} {where}{remedy}"
-        return Refusal(resource=access.resource.plural, namespace=access.namespace, message=message)
+        return Refusal(resource=resource, namespace=access.namespace, message=message)
 
     async def _home_namespaces(self) -> tuple[str, ...]:
         user = await self.user()

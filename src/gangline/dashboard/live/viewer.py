@@ -19,7 +19,7 @@ from gangline.base.errors import GanglineError
 from gangline.base.tasks import supervise, unwrap_exception_group
 from gangline.dashboard.live.board import BoardFeed
 from gangline.dashboard.live.cluster import ClusterFeed
-from gangline.dashboard.live.feed import Feed
+from gangline.dashboard.live.feed import Feed, ViewFailed
 from gangline.dashboard.live.job import JobFeed
 from gangline.dashboard.live.log_follower import SavedPositions
 from gangline.dashboard.live.past import Past
@@ -45,17 +45,13 @@ class TooManyViews(GanglineError):
     """A viewer asks for more views at once than are served."""
 
 
-class ViewFailed(GanglineError):
-    """A view ended with an error that nobody expected."""
-
-
 class _RunningFeed:
     def __init__(self, feed: Feed, group: asyncio.TaskGroup) -> None:
         self.feed = feed
         self.users = 0
         self.tasks = [
             group.create_task(supervise(_run(feed), "dashboard view")),
-            group.create_task(supervise(feed.publish(), "dashboard patches")),
+            group.create_task(supervise(_publish(feed), "dashboard patches")),
         ]
 
     def cancel(self) -> None:
@@ -74,12 +70,20 @@ async def _run(feed: Feed) -> None:
         # Several questions that a server did not answer at the same moment: one of them is enough.
         answers, others = errors.split(GanglineError)
         if answers is None or others is not None:
-            feed.end(ViewFailed("the dashboard failed; its log says why"))
+            feed.end(ViewFailed())
             raise
         feed.end(_first_error(answers))
     except Exception:
         # Whoever waits for it gets an answer; `supervise` logs the error.
-        feed.end(ViewFailed("the dashboard failed; its log says why"))
+        feed.end(ViewFailed())
+        raise
+
+
+async def _publish(feed: Feed) -> None:
+    try:
+        await feed.publish()
+    except Exception:
+        feed.end(ViewFailed())
         raise
 
 

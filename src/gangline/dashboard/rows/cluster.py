@@ -2,9 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
-from gangline.api.meta import Object, ObjectMeta
+import msgspec
+
+from gangline.api.codec.codec import decode
+from gangline.api.codec.errors import DecodeError
+from gangline.api.meta import JSON, Object, ObjectMeta
 from gangline.api.quantity import QuantityError
 from gangline.api.scheduler_views import Node, Pod
 from gangline.dashboard.rows.job_row import ViewStruct
@@ -126,6 +131,21 @@ def node_row(node: Node, pods: Iterable[PlacedPod]) -> NodeRow:
         ],
         pods=count,
     )
+
+
+def recorded_nodes(nodes: Iterable[JSON], pods: Iterable[JSON]) -> list[NodeRow]:
+    """The rows of nodes from recorded objects, by name. An object that cannot be read is left out."""
+    placed: dict[str, list[PlacedPod]] = {}
+    for body in pods:
+        with suppress(DecodeError):
+            pod = placed_pod(decode(msgspec.json.encode(body), Pod))
+            placed.setdefault(pod.node, []).append(pod)
+    rows: list[NodeRow] = []
+    for body in nodes:
+        with suppress(DecodeError):
+            node = decode(msgspec.json.encode(body), Node)
+            rows.append(node_row(node, placed.get(node.metadata.name, ())))
+    return sorted(rows, key=lambda row: row.name)
 
 
 def _amount(name: str, used: int, total: int) -> Amount:

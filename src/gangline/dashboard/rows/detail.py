@@ -229,7 +229,7 @@ def job_detail(
         pods=pod_rows(objects.job, objects.pods),
         events=event_views(objects.events),
         yaml=object_yaml(body) if with_yaml else "",
-        progress=progress_view(status.get("progress")),
+        progress=progress_view(status.get("progress"), deleted=deleted),
         first_failure=status.get("firstFailure"),
         goodput=goodput_seconds(body, now),
         allowed=NOTHING_ALLOWED,

@@ -90,7 +90,7 @@ def job_row(
         state=state,
         state_text=f"{state}, {ready} of {replicas} ready" if lacks else state,
         reason=_text(reason),
-        progress=progress_view(status.get("progress")),
+        progress=progress_view(status.get("progress"), deleted=deleted),
         restarts=int(status.get("restarts") or 0),
         ready=int(ready),
         replicas=int(replicas),
@@ -104,8 +104,8 @@ def job_row(
     )
 
 
-def progress_view(progress: Any) -> ProgressView | None:
-    """`status.progress` of a job; None if it reports none."""
+def progress_view(progress: Any, *, deleted: bool = False) -> ProgressView | None:
+    """`status.progress` of a job; None if it reports none. A job that was deleted has no time left."""
     if not isinstance(progress, dict):
         return None
     step, total = _number(progress.get("step")), _number(progress.get("total"))
@@ -116,7 +116,7 @@ def progress_view(progress: Any) -> ProgressView | None:
         step=step,
         total=total,
         fraction=fraction,
-        eta_seconds=_number(progress.get("estimatedRemainingSeconds")),
+        eta_seconds=None if deleted else _number(progress.get("estimatedRemainingSeconds")),
         metrics={str(name): value for name, value in named if job_rows.is_number(value)},
         updated_at=progress.get("updated"),
         replica=str(progress.get("replica") or ""),

@@ -59,6 +59,11 @@ class LogQuery(ViewStruct, frozen=True):
     # Only so many of the last lines of each replica.
     tail: int | None = None
 
+    @property
+    def filters_lines(self) -> bool:
+        """Whether not all lines of a replica are asked for."""
+        return bool(self.start or self.end or self.search)
+
     def has_replica(self, replica: str) -> bool:
         """Whether lines of a replica are asked for: by its name or its type."""
         return not self.replicas or replica in self.replicas or replica.rpartition("-")[0] in self.replicas

@@ -1,13 +1,15 @@
 """Sweeps: jobs that are the same but for some values, ranked by what they reported. Pure."""
 
-import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
 
 from gangline.api.meta import JSON
-from gangline.dashboard.rows.job_row import JobRow, ViewStruct
+from gangline.api.scheme import Resource
+from gangline.dashboard.rows.job_row import JobRow, ViewStruct, job_row
+from gangline.history.selection import SWEEP_LABEL
 
-SWEEP_LABEL = "training.gangline.dev/sweep"
-"""Label of the job of a trial: the name of its sweep."""
 TRIAL_ANNOTATION = "training.gangline.dev/trial"
 """Annotation of the job of a trial, as JSON: its number, its parameters, the metric, and whether larger is better."""
 
@@ -44,6 +46,16 @@ class TrialNote(ViewStruct, frozen=True):
     maximize: bool = False
 
 
+Trial = tuple[TrialNote, JobRow]
+"""A trial, and the row of its job."""
+
+
+def deleted_trial_row(kind: Resource[JSON], body: JSON, now: datetime) -> JobRow:
+    """The row of a trial's job that was deleted: its state is how it ended, not that it was being deleted."""
+    metadata = {name: value for name, value in body["metadata"].items() if name != "deletionTimestamp"}
+    return job_row(kind, {**body, "metadata": metadata}, now, deleted=True)
+
+
 def trial_note(job: JSON) -> TrialNote | None:
     """The trial of a job; None if the job belongs to no sweep."""
     metadata = job.get("metadata") or {}
@@ -51,10 +63,11 @@ def trial_note(job: JSON) -> TrialNote | None:
     if not sweep:
         return None
     try:
-        note = json.loads((metadata.get("annotations") or {}).get(TRIAL_ANNOTATION) or "{}")
+        note = msgspec.json.decode((metadata.get("annotations") or {}).get(TRIAL_ANNOTATION) or "{}")
         parameters = {str(name): str(value) for name, value in dict(note.get("parameters") or {}).items()}
         number = int(note.get("trial") or 0)
-    except (ValueError, TypeError, AttributeError):
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        # Whoever creates a job writes it, and others look at it.
         return TrialNote(sweep=sweep)
     return TrialNote(
         sweep=sweep,
@@ -65,16 +78,16 @@ def trial_note(job: JSON) -> TrialNote | None:
     )
 
 
-def sweep_views(trials: Iterable[tuple[TrialNote, JobRow]]) -> list[SweepView]:
+def sweep_views(trials: Iterable[Trial]) -> list[SweepView]:
     """All sweeps, the newest first."""
-    by_name: dict[str, list[tuple[TrialNote, JobRow]]] = {}
+    by_name: dict[str, list[Trial]] = {}
     for note, row in trials:
         by_name.setdefault(note.sweep, []).append((note, row))
     views = [_sweep_view(name, members) for name, members in by_name.items()]
     return sorted(views, key=lambda view: max(trial.row.created_at or "" for trial in view.trials), reverse=True)
 
 
-def _sweep_view(name: str, members: list[tuple[TrialNote, JobRow]]) -> SweepView:
+def _sweep_view(name: str, members: list[Trial]) -> SweepView:
     first = members[0][0]
     sign = -1 if first.maximize else 1
 

@@ -58,6 +58,12 @@ class WhyView(ViewStruct, frozen=True):
     unread: tuple[str, ...]
 
 
+def uneventful_view(name: str) -> WhyView:
+    """What is said of a recorded job about which nothing was."""
+    headline = f"{name} neither failed nor waited for long while it was recorded."
+    return WhyView(headline=headline, healthy=True, cause="", evidence=[], next=[], others=[], notes=(), unread=())
+
+
 def why_view(report: Diagnosis) -> WhyView:
     """A diagnosis as the page shows it."""
     causes = [_cause_view(cause) for cause in report.causes]

@@ -13,7 +13,7 @@ from gangline.dashboard.live.feed import Feed
 from gangline.dashboard.live.rights import Refusal
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.job_row import JobRow, ViewStruct
-from gangline.dashboard.rows.why import WhyView, why_view
+from gangline.dashboard.rows.why import WhyView, uneventful_view, why_view
 from gangline.dashboard.settings import DashboardSettings, LoginMethod
 from gangline.dashboard.web import actions, jobs, logs
 from gangline.dashboard.web.curves import read_curves
@@ -175,8 +175,15 @@ class ViewerEndpoints:
         verdicts = await viewer.past.verdicts(kind, key, uid)
         verdicts = [each for each in verdicts if moment is None or each.at <= moment.timestamp()]
         if not verdicts:
-            raise Refused(404, f"{kind.name} {key}: nothing was recorded about why")
-        return why_view(msgspec.convert(verdicts[-1].report, Diagnosis))
+            versions, _ = await viewer.past.versions(kind, key, uid)
+            if not versions:
+                raise Refused(404, f"{kind.name} {key}: nothing was recorded about it")
+            return uneventful_view(f"{kind.kind} {key}")
+        try:
+            return why_view(msgspec.convert(verdicts[-1].report, Diagnosis))
+        except msgspec.ValidationError:
+            message = f"{kind.name} {key}: what was recorded about why is of another version of gangline"
+            raise Refused(404, message) from None
 
     async def logs(self, request: web.Request, viewer: Viewer) -> web.Response:
         """A page of the team's logs."""
@@ -201,9 +208,10 @@ class ViewerEndpoints:
             self._stream_count -= 1
 
     async def download(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
-        """All logs of a job, as a file."""
+        """The logs of a job, as a file: all, or those of replicas or of a span of time."""
         kind, key = jobs.job_address(request)
-        lines = logs.download(viewer, viewer.past, kind, key, request.query.get("uid", ""))
+        query = logs.log_query(request)
+        lines = logs.download(viewer, viewer.past, kind, key, query, request.query.get("uid", ""))
         first = await anext(lines, b"")  # an error is an answer as long as nothing is sent
         response = web.StreamResponse(
             headers={
@@ -229,7 +237,12 @@ class ViewerEndpoints:
     # The cluster
 
     async def cluster(self, request: web.Request, viewer: Viewer) -> web.Response:
-        """Nodes, and what is on them."""
+        """Nodes, and what is on them; with `at`, as they were then."""
+        moment = _moment(request)
+        if moment is not None:
+            if viewer.past is None:
+                raise Refused(404, "there is no history here")
+            return json_response(await viewer.past.cluster_at(moment))
         async with viewer.cluster() as feed:
             await feed.wait_until_ready()
             feed.publish_now()
@@ -255,9 +268,10 @@ class ViewerEndpoints:
     async def sweeps(self, request: web.Request, viewer: Viewer) -> web.Response:
         """All sweeps, or the one in the path, with their trials."""
         name, namespace = request.match_info.get("name", ""), jobs.query_namespace(request)
+        recorded = await viewer.past.trials(namespace) if viewer.past is not None else ()
         async with viewer.board(namespace) as feed:
             await feed.wait_until_ready()
-            sweeps = [sweep for sweep in feed.sweeps() if name in ("", sweep.name)]
+            sweeps = [sweep for sweep in feed.sweeps(recorded) if name in ("", sweep.name)]
         if name and not sweeps:
             raise Refused(404, f"{name[:80]}: there is no such sweep")
         return json_response(sweeps[0] if name else {"sweeps": sweeps})

@@ -33,10 +33,11 @@ MAX_LIMIT = 5000
 def log_query(request: web.Request) -> LogQuery:
     """The query of a request. Raises `Refused`."""
     query = request.query
+    ends = [_time(request, "to"), _time(request, "at")]
     return LogQuery(
         replicas=tuple(filter(None, query.get("replica", "").split(","))),
         start=_time(request, "from"),
-        end=_time(request, "to"),
+        end=min(filter(None, ends), default=""),
         search=query.get("search", ""),
         fold=query.get("fold", "true") != "false",
         limit=min(query_number(request, "limit", 500), MAX_LIMIT) or 1,
@@ -146,7 +147,7 @@ async def _read_log(
         previous=run.previous,
         timestamps=True,
         tail=query.tail,
-        since=datetime.fromisoformat(f"{query.start[:26]}+00:00") if query.start else None,
+        since=_since(query),
         limit_bytes=most,
     )
     lines: list[AttemptLine] = []
@@ -165,10 +166,14 @@ async def _read_log(
     return lines, ""
 
 
+def _since(query: LogQuery) -> datetime | None:
+    return datetime.fromisoformat(f"{query.start[:26]}+00:00") if query.start else None
+
+
 async def download(
-    viewer: Viewer, past: Past | None, kind: Resource[JSON], key: Key, uid: str = ""
+    viewer: Viewer, past: Past | None, kind: Resource[JSON], key: Key, query: LogQuery = EVERYTHING, uid: str = ""
 ) -> AsyncIterator[bytes]:
-    """All logs of a job, pod after pod, each line with its replica and time; unfolded."""
+    """The logs of a job that a query asks for, pod after pod, each line with its replica and time; unfolded."""
     try:
         job = ServerJob(kind, await viewer.client.get(kind, key))
         if uid and job.body["metadata"].get("uid") != uid:
@@ -177,22 +182,26 @@ async def download(
         if past is None:
             raise
         for item in (await recorded_lines(past, kind, key, uid))[0]:
+            if not query.matches(item.line):
+                continue
             yield f"{item.line.replica}#{item.attempt}| {item.line.timestamp} {item.line.text}\n".encode()
         return
     for pod in await list_replicas(viewer.client, job):
         replica, metadata = replica_name(job, pod), pod["metadata"]
-        for run in readable_runs(pod):
+        for run in readable_runs(pod) if query.has_replica(replica) else ():
             attempt = run.id.attempt
             stream = PodSubresources(viewer.client).logs(
                 Key(metadata["namespace"], metadata["name"]),
                 container=container_name(pod),
                 previous=run.previous,
                 timestamps=True,
+                since=_since(query),
             )
             try:
                 async with aclosing(stream):
                     async for raw in stream:
-                        yield f"{replica}#{attempt}| ".encode() + raw + b"\n"
+                        if not query.filters_lines or query.matches(parse_line(replica, raw)):
+                            yield f"{replica}#{attempt}| ".encode() + raw + b"\n"
             except (BadRequest, NotFound):
                 continue
             except KubeError as error:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gangline.base.clock import Clock
 from gangline.base.tasks import background_tasks
-from gangline.dashboard.live.feed import Feed, sse_message
+from gangline.dashboard.live.feed import GZIP_HEADER, Feed, sse_message
 from gangline.dashboard.live.log_follower import LogFollower
 from gangline.dashboard.rows.log_page import AttemptLine, LogLines, line_view
 from gangline.dashboard.settings import DashboardLimits
@@ -21,8 +21,9 @@ LINES_INTERVAL = timedelta(milliseconds=100)
 async def send_stream(request: web.Request, feed: Feed, limits: DashboardLimits) -> web.StreamResponse:
     """Send a feed over one connection, until the viewer leaves or does not read for long."""
     await feed.wait_until_ready()
-    response = await _prepared(request)
-    with feed.subscribe() as subscription:
+    gzip = "gzip" in request.headers.get("Accept-Encoding", "")
+    response = await _prepared(request, gzip=gzip)
+    with feed.subscribe(gzip=gzip) as subscription:
         await _send_all(response, feed.messages(subscription, limits.heartbeat), limits)
     return response
 
@@ -56,11 +57,12 @@ async def _log_messages(follower: LogFollower, clock: Clock, limits: DashboardLi
         await clock.sleep(LINES_INTERVAL)
 
 
-async def _prepared(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
-    )
+async def _prepared(request: web.Request, *, gzip: bool = False) -> web.StreamResponse:
+    headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no", "Vary": "Accept-Encoding"}
+    response = web.StreamResponse(headers={**headers, **({"Content-Encoding": "gzip"} if gzip else {})})
     await response.prepare(request)
+    if gzip:
+        await response.write(GZIP_HEADER)
     return response
 
 

@@ -21,6 +21,18 @@ from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
 from gangline.jobs.plan.causes import root_cause
 from gangline.jobs.plan.conditions import time_left
+from gangline.jobs.plan.failures.ends import is_conclusive
+from gangline.jobs.plan.failures.ranks import replica_ranks
+from gangline.jobs.plan.failures.records import (
+    FailedPod,
+    blames_peer,
+    failure_record,
+    failure_time,
+    first_failed,
+    has_written_error,
+    last_restarted_failure,
+    replica_end,
+)
 from gangline.jobs.plan.gang_state import expired_wait, stranded_state
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.recovery.decision import RecoveryStep
@@ -31,24 +43,22 @@ from gangline.jobs.plan.recovery.question import (
     decisive_failures,
     has_port_clash,
     recovery_question,
+    stall_question,
 )
 from gangline.jobs.plan.restarts import (
     PEER_VERDICT_DELAY,
     VERDICT_DELAY,
     RestartTally,
     any_terminating,
-    blames_peer,
     exceeds_backoff_limit,
     failed_pods,
-    failure_record,
-    failure_time,
-    first_failed,
     is_permanent,
-    most_restarted_failure,
     restart_scope,
 )
-from gangline.jobs.pods.replicas import Member
+from gangline.jobs.pods.replicas import Member, is_active
 
+SETTLING_TIME, MAX_SETTLING_TIME = timedelta(seconds=1.5), timedelta(seconds=10)
+"""How long replicas that run may take to end after the last end, and after the first one, before there is a verdict."""
 BACKOFF_LIMIT_REACHED = "it has reached the specified backoff limit"
 
 
@@ -114,9 +124,38 @@ def assess(framework: Framework[J], observed: ObservedJob[J], restarts: RestartT
     assessment = _assess_job(framework, observed, restarts)
     if not isinstance(assessment, JobFailing | JobActive) or assessment.cause is None:
         return assessment
-    status, container = observed.job.status, framework.facts.container
-    cause = root_cause(assessment.cause, status, observed.gang, container, observed.children.log_tails)
+    if isinstance(assessment, JobFailing) and (delay := _settling_time(framework, observed)) > timedelta():
+        return JobActive(_judge(framework, observed), verdict_delay=delay)
+    status, container, ranks = observed.job.status, framework.facts.container, replica_ranks(framework, observed)
+    cause = root_cause(assessment.cause, status, observed.gang, container, observed.children.log_tails, ranks)
     return msgspec.structs.replace(assessment, cause=cause)
+
+
+def _settling_time(framework: Framework[J], observed: ObservedJob[J]) -> timedelta:
+    """How long a verdict waits for replicas that run: one of them may have failed before, and take a moment to end.
+
+    On one machine only, where ends are reported at once. In a cluster a verdict comes when it comes in v1.
+    """
+    failures, container = failed_pods(observed.gang), framework.facts.container
+    first = _first_of(framework, observed, failures) if observed.site.shared_host else None
+    if first is None or not any(is_active(pod) for pod in observed.gang.pods.values()):
+        return timedelta()
+    if _is_past_deadline(framework, observed) or expired_wait(observed) is not None:
+        # No time is left.
+        return timedelta()
+    logs, ranks = observed.children.log_tails, replica_ranks(framework, observed)
+    if is_conclusive(replica_end(first.member, first.pod, container, logs, ranks)):
+        return timedelta()
+    times = [replica_end(member, pod, container, logs).ended_at for member, pod in failures.items()]
+    ended = [time for time in times if time is not None]
+    if not ended:
+        return timedelta()
+    # On a busy machine ends come one after the other, and who has written its error may take a while to end.
+    until = min(ended) + MAX_SETTLING_TIME
+    active = [(member, pod) for member, pod in observed.gang.pods.items() if is_active(pod)]
+    if not any(has_written_error(member, pod, logs, ranks) for member, pod in active):
+        until = min(until, max(ended) + SETTLING_TIME)
+    return until - observed.now
 
 
 def _assess_job(framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally) -> Assessment:
@@ -169,15 +208,15 @@ def _assess_recovery(
     framework: Framework[J], observed: ObservedJob[J], verdict: Verdict
 ) -> JobActive | JobFailing | None:
     """What the recovery policy of the job says about its failures; None: it says nothing, and restartPolicy decides."""
-    question = recovery_question(framework, observed)
+    if observed.recovery is None:
+        return None
+    failures = decisive_failures(framework, observed)
+    question = recovery_question(framework, observed) if failures else stall_question(observed)
     if question is None:
-        if observed.recovery is None:
+        if not failures or any(has_port_clash(pod, framework.facts.container) for pod in failures.values()):
             return None
         # Failures that were decided about: their pods are still being deleted.
-        counted = decisive_failures(framework, observed)
-        if not counted or any(has_port_clash(pod, framework.facts.container) for pod in counted.values()):
-            return None
-        return JobActive(verdict, pods_to_replace=tuple(counted.values()), replica_type=next(iter(counted)).type)
+        return JobActive(verdict, pods_to_replace=tuple(failures.values()), replica_type=next(iter(failures)).type)
     if question.remaining > timedelta():
         return JobActive(verdict, verdict_delay=question.remaining)
     step = answer(framework, observed, question)
@@ -203,7 +242,7 @@ def _assess_replicas(
     clashed = {member: pod for member, pod in failures.items() if has_port_clash(pod, container)}
     if clashed:
         member, pod = next(iter(clashed.items()))
-        cause = failure_record(member, pod, container, observed.children.log_tails)
+        cause = _failure_of(framework, observed, FailedPod(member, pod))
         return JobActive(verdict, restarts_all=True, renews_addresses=True, replica_type=member.type, cause=cause)
     if restart_scope(observed.job, framework.run_policy(observed.job)) is RestartScope.JOB:
         return _assess_whole_job(framework, observed, restarts.ledger, failures, verdict)
@@ -223,14 +262,14 @@ def _assess_one_by_one(
         if is_permanent(pod, replicas[member.type].restart_policy, container)
     }
     if permanent:
-        return _replica_failure(framework, observed, next(iter(permanent)), permanent)
-    first = first_failed(failures, container, observed.children.log_tails)
+        return _replica_failure(framework, observed, next(iter(permanent)), failures)
+    first = _first_of(framework, observed, failures)
     assert first is not None
     return JobActive(
         verdict,
         pods_to_replace=tuple(failures.values()),
-        replica_type=first[0].type,
-        cause=failure_record(*first, container, observed.children.log_tails),
+        replica_type=first.member.type,
+        cause=_failure_of(framework, observed, first),
     )
 
 
@@ -251,16 +290,16 @@ def _assess_whole_job(
         return JobActive(
             verdict, restarts_all=True, replica_type=member.type, cause=Failure(replica=str(member), reason="Lost")
         )
-    first = first_failed(failures, container, observed.children.log_tails)
+    first = _first_of(framework, observed, failures)
     if first is None:
         return JobActive(verdict)
-    member, pod = first
+    member, pod, _ = first
     policy = framework.replicas(observed.job)[member.type].restart_policy
     restart = JobActive(
         verdict,
         restarts_all=True,
         replica_type=member.type,
-        cause=failure_record(member, pod, container, observed.children.log_tails),
+        cause=_failure_of(framework, observed, first),
     )
     if not is_permanent(pod, policy, container):
         return restart
@@ -282,9 +321,18 @@ def _remaining(since: datetime | None, wait: timedelta, now: datetime) -> timede
 
 def _first_failure(framework: Framework[J], observed: ObservedJob[J], failures: Mapping[Member, Pod]) -> Failure | None:
     """The record of the first of these failures."""
-    container, log_tails = framework.facts.container, observed.children.log_tails
-    first = first_failed(failures, container, log_tails)
-    return failure_record(*first, container, log_tails) if first is not None else None
+    first = _first_of(framework, observed, failures)
+    return _failure_of(framework, observed, first) if first is not None else None
+
+
+def _first_of(framework: Framework[J], observed: ObservedJob[J], failures: Mapping[Member, Pod]) -> FailedPod | None:
+    ranks = replica_ranks(framework, observed)
+    return first_failed(failures, framework.facts.container, observed.children.log_tails, ranks)
+
+
+def _failure_of(framework: Framework[J], observed: ObservedJob[J], failed: FailedPod) -> Failure:
+    container, logs, ranks = framework.facts.container, observed.children.log_tails, replica_ranks(framework, observed)
+    return failure_record(failed.member, failed.pod, container, logs, ranks=ranks, order_known=failed.order_known)
 
 
 def _replica_failure(
@@ -311,18 +359,23 @@ def _with_limits(
         requested = 0
     total = restarts.total - (job.status.recovery or NO_RECOVERY).uncounted
     if exceeds_backoff_limit(policy.backoff_limit, total, restarts.ledger, requested):
-        cause = assessment.cause or most_restarted_failure(
-            observed.gang, framework.facts.container, observed.children.log_tails
+        ranks = replica_ranks(framework, observed)
+        cause = assessment.cause or last_restarted_failure(
+            observed.gang, framework.facts.container, observed.children.log_tails, ranks
         )
         return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
-    started = None if job.status.holds(ConditionType.SUSPENDED) else job.status.start_time
-    deadline = policy.active_deadline_seconds
-    if started is not None and deadline is not None and time_left(started, deadline, observed.now) <= timedelta():
+    if _is_past_deadline(framework, observed):
         return _limit_failure(job, "it was active longer than specified deadline", assessment.cause)
     expired = expired_wait(observed)
     if expired is not None:
         return _limit_failure(job, expired.timeout_message, assessment.cause)
     return assessment
+
+
+def _is_past_deadline(framework: Framework[J], observed: ObservedJob[J]) -> bool:
+    status, deadline = observed.job.status, framework.run_policy(observed.job).active_deadline_seconds
+    started = None if status.holds(ConditionType.SUSPENDED) else status.start_time
+    return started is not None and deadline is not None and time_left(started, deadline, observed.now) <= timedelta()
 
 
 def _limit_failure(job: J, reason: str, cause: Failure | None) -> JobFailing:

@@ -4,14 +4,14 @@ A replica that was killed is often replaced before its peers complain. Their com
 about the job, and the replica that was replaced is its cause.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gangline.api.core import Pod
 from gangline.api.kubeflow.training import Failure, JobStatus
-from gangline.jobs.plan.restarts import blames_peer, failed_pods, failure_record, in_place_failure
+from gangline.jobs.plan.failures.records import NO_RANKS, LogTails, Ranks, blames_peer, in_place_failure, supersedes
 from gangline.jobs.pods.replicas import Gang, round_number, training_status
 
 CONSEQUENCE_WINDOW = timedelta(seconds=60)
@@ -63,25 +63,26 @@ def is_consequence(
 
 
 def root_cause(
-    cause: Failure | None, status: JobStatus, gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]
+    cause: Failure | None, status: JobStatus, gang: Gang, container: str, logs: LogTails, ranks: Ranks = NO_RANKS
 ) -> Failure | None:
-    """The failure that `cause`, the failure of one of the pods, follows from; `cause` itself if there is none.
+    """The failure that `cause`, the first of the pods that have failed, follows from; `cause` itself if there is none.
 
-    Candidates are the failure in the status, if it is of this round, other pods that were ended from outside, and runs
-    that kubelets restarted in place.
+    Candidates are the failure in the status, if it is of this round, and runs that kubelets restarted in place.
     """
     found = _find_run(cause, gang, container, logs) if cause is not None else None
     if cause is None or found is None:
         return cause
     pod, run = found
     recorded = status.first_failure
-    failed = (failure_record(member, other, container, logs) for member, other in failed_pods(gang).items())
-    ended = (one for one in failed if is_outside_end(one.exit_code, one.reason))
-    candidates = [*_ends_in_place(gang, container, logs), *ended]
+    candidates = list(_ends_in_place(gang, container, logs, ranks))
     if recorded is not None and status.ledger.failed_round == round_number(pod.metadata):
         candidates.append(recorded)
     starts = {str(member): _latest_start(other, container) for member, other in gang.pods.items()}
-    earlier = [one for one in candidates if is_consequence(run, one.replica, one.time, starts.get(one.replica))]
+    earlier = [
+        one
+        for one in candidates
+        if is_consequence(run, one.replica, one.time, starts.get(one.replica)) and not supersedes(cause, one)
+    ]
     return min(earlier, key=_time_of, default=cause)
 
 
@@ -89,9 +90,7 @@ def _time_of(failure: Failure) -> float:
     return failure.time.timestamp() if failure.time is not None else float("inf")
 
 
-def _find_run(
-    cause: Failure, gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]
-) -> tuple[Pod, FailedRun] | None:
+def _find_run(cause: Failure, gang: Gang, container: str, logs: LogTails) -> tuple[Pod, FailedRun] | None:
     """The run that ended in a failure, with its pod."""
     for member, pod in gang.pods.items():
         if pod.metadata.name != cause.pod:
@@ -106,12 +105,12 @@ def _find_run(
     return None
 
 
-def _ends_in_place(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Iterator[Failure]:
+def _ends_in_place(gang: Gang, container: str, logs: LogTails, ranks: Ranks) -> Iterator[Failure]:
     """The failures after which kubelets restarted the training container in the same pod."""
     for member, pod in gang.pods.items():
         state = training_status(pod, container).last_state.terminated
         if state is not None and state.exit_code:
-            yield in_place_failure(member, pod, state, logs)
+            yield in_place_failure(member, pod, state, logs, ranks)
 
 
 def _latest_start(pod: Pod, container: str) -> datetime | None:

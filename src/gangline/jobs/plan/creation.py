@@ -113,7 +113,7 @@ def _pod_create(framework: Framework[J], observed: ObservedJob[J], member: Membe
 def _template_warnings(
     framework: Framework[J], observed: ObservedJob[J], missing: list[Member]
 ) -> tuple[JobEvent, ...]:
-    """Warnings about templates of new pods: their restart policy is ignored, their scheduler knows no gangs."""
+    """Warnings about new pods: they avoid nodes, their restart policy is ignored, their scheduler knows no gangs."""
     replicas = framework.replicas(observed.job)
     templates = {member.type: replicas[member.type].template for member in missing}
     overwritten = [
@@ -121,7 +121,12 @@ def _template_warnings(
         for kind, template in templates.items()
         if (template.get("spec") or {}).get("restartPolicy")
     ]
+    avoided = [
+        f"New pods {'do' if name in observed.avoidance.excluded else 'should'} not start on node {name}: {reason}"
+        for name, reason in observed.avoidance.reasons.items()
+    ]
     return (
+        *(JobEvent("NodeAvoided", message, warning=True) for message in avoided),
         *(JobEvent("SetPodTemplateRestartPolicy", message, warning=True) for message in overwritten),
         *_scheduler_warnings(observed, templates),
     )

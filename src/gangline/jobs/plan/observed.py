@@ -1,6 +1,6 @@
 """Everything that a plan may depend on, at one moment."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Generic
 
@@ -24,6 +24,7 @@ from gangline.jobs.framework import (
 from gangline.jobs.gangs.podgroup import GangSpec, ReportsGangState, pod_group_resource
 from gangline.jobs.plan.actions import PODS
 from gangline.jobs.plan.addressing import member_addresses
+from gangline.jobs.plan.failures.records import LogTails
 from gangline.jobs.plan.recovery.affinity import NO_AVOIDANCE, NodeAvoidance
 from gangline.jobs.plan.recovery.decision import FailureCause, excluded_nodes
 from gangline.jobs.plan.recovery.memory import with_raised_memory
@@ -50,7 +51,7 @@ class JobChildren(msgspec.Struct, frozen=True):
     pending_creates: frozenset[ResourceName] = frozenset()
     pending_deletes: frozenset[str] = frozenset()
     # The last log lines of failed pods by uid, where they could be read.
-    log_tails: Mapping[str, tuple[str, ...]] = {}
+    log_tails: LogTails = {}
     # The cause of the first of these failures, where the job has a recovery policy and somebody has diagnosed it.
     cause: FailureCause | None = None
     # The Job of Kubernetes that is the job's launcher, if it has one, and the pods of that Job.
@@ -171,7 +172,10 @@ def _avoidance(job: TrainingJob, bad_nodes: NodeAvoidance, now: datetime, site: 
         return NO_AVOIDANCE
     own = [node.name for node in excluded_nodes(job.status.recovery, now)]
     excluded = tuple(dict.fromkeys([*own, *bad_nodes.excluded]))
-    return NodeAvoidance(excluded, tuple(name for name in bad_nodes.disliked if name not in excluded))
+    disliked = tuple(name for name in bad_nodes.disliked if name not in excluded)
+    return NodeAvoidance(
+        excluded, disliked, {name: reason for name, reason in bad_nodes.reasons.items() if name not in own}
+    )
 
 
 def _gang_policy(framework: Framework[J], job: J, policy: SchedulingPolicy) -> SchedulingPolicy:

@@ -22,12 +22,14 @@ from gangline.jobs.plan.assessment import (
 )
 from gangline.jobs.plan.conditions import status_with_condition, status_without_blocked, time_left, timestamp
 from gangline.jobs.plan.creation import child_actions, deletions
+from gangline.jobs.plan.failures.ranks import replica_ranks
+from gangline.jobs.plan.failures.records import may_be_revised, revised_failure, supersedes
 from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
-from gangline.jobs.plan.recovery.decision import RECOVERY_EVENT, RecoveryStep, with_recovery
-from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods
+from gangline.jobs.plan.recovery.decision import with_recovery
+from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods, with_early_forgiveness
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
 from gangline.jobs.plan.stall import HangVerdict, plan_with_stall
@@ -52,7 +54,7 @@ def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
         case ManagedElsewhere():
             return JobPlan(observed.job.status)
         case AlreadyFinished():
-            return cleanup_plan(framework, observed, finished_status(observed.job))
+            return cleanup_plan(framework, observed, _revised_status(framework, observed))
         case JobSucceeding() | JobFailing():
             return finish_plan(framework, observed, restarts, assessment)
         case JobSuspended():
@@ -61,6 +63,16 @@ def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
             return _active_plan(framework, observed, restarts, assessment)
         case _:
             assert_never(assessment)
+
+
+def _revised_status(framework: Framework[J], observed: ObservedJob[J]) -> JobStatus:
+    """The status of a finished job, with the replica that failed first as far as that is known by now."""
+    status = finished_status(observed.job)
+    if status.first_failure is None or not may_be_revised(status, observed.now):
+        return status
+    logs, ranks = observed.children.log_tails, replica_ranks(framework, observed)
+    first = revised_failure(status.first_failure, observed.gang, framework.facts.container, logs, ranks)
+    return msgspec.structs.replace(status, first_failure=first)
 
 
 def _active_plan(
@@ -94,6 +106,7 @@ def _active_plan(
         status = msgspec.structs.replace(status, ledger=msgspec.structs.replace(status.ledger, draining=False))
     status, overdue_events, overdue_in = _with_overdue_warning(observed, status, children.unended)
     status, timeout_events, timeout_in = _with_timeout_warning(observed, status)
+    status, forgiven_events = with_early_forgiveness(observed, status)
     phase = _active_phase(job.status, status)
     if not observed.is_admitted and job.status.start_time is None:
         # As in v1 a job that waits for its gang has not started: it has no start time and no counters.
@@ -109,7 +122,14 @@ def _active_plan(
         deadline_in,
         forgiveness_in(observed),
     )
-    events = (*events, *children.events, *overdue_events, *timeout_events, *_reported_warnings(observed))
+    events = (
+        *events,
+        *children.events,
+        *overdue_events,
+        *timeout_events,
+        *forgiven_events,
+        *_reported_warnings(observed),
+    )
     return JobPlan(status, children.stages, events, _soonest(delays))
 
 
@@ -129,7 +149,9 @@ def _restart_plan(
     scope = RestartScope.JOB if assessment.restarts_all else RestartScope.REPLICA
     if assessment.restarts_all or uncounted:
         # In a series of failures the first one is reported.
-        keeps_cause = ledger.replaced or assessment.stranded_state is not None
+        keeps_cause = (
+            ledger.replaced and not supersedes(assessment.cause, status.first_failure)
+        ) or assessment.stranded_state is not None
         cause = status.first_failure if keeps_cause else assessment.cause
         if cause != status.first_failure:
             ledger = msgspec.structs.replace(ledger, failed_round=ledger.round)
@@ -138,10 +160,6 @@ def _restart_plan(
         if assessment.recovery is not None:
             restarted = 1 if assessment.restarts_all else len(uncounted)
             status, ledger = with_recovery(status, ledger, assessment.recovery, restarted, observed.now)
-            events = (
-                *events,
-                JobEvent(RECOVERY_EVENT, _recovery_sentence(observed, assessment.recovery), warning=True),
-            )
         events = (
             *events,
             JobEvent(f"{job.KIND}Restarting", message, warning=True),
@@ -175,7 +193,7 @@ def _restart_plan(
 def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessment: JobActive) -> str:
     job, kind = observed.job, assessment.replica_type
     if assessment.recovery is not None:
-        return f"job {job.metadata.name} is restarting: {assessment.recovery.message}"
+        return f"job {job.metadata.name} {assessment.recovery.message}"
     if assessment.stranded_state is not None:
         reason = f"its gang has no room for all of its members: {assessment.stranded_state.message}"
         return f"job {job.metadata.name} is restarting because {reason}"
@@ -183,10 +201,6 @@ def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessme
     if isinstance(framework, RestartMessage) and count:
         return framework.restart_message(job, kind, count)
     return f"job {job.metadata.name} is restarting because {kind} replica(s) failed."
-
-
-def _recovery_sentence(observed: ObservedJob[J], step: RecoveryStep) -> str:
-    return f"{observed.job.KIND} {observed.job.metadata.name}: {step.message}"
 
 
 def _reported_warnings(observed: ObservedJob[J]) -> Iterable[JobEvent]:

@@ -1,18 +1,16 @@
-"""Rules about failures: exit codes, which replica failed first, and how many restarts are allowed.
+"""Rules about restarts: which exit codes allow them, and how many there may be.
 
 `assessment` decides that a replica or the whole gang restarts; `plan._restart_plan` plans it.
 """
 
-import re
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
-from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
+from gangline.api.core import ContainerStatus, Pod, PodPhase
 from gangline.api.kubeflow.training import (
     RESTART_SCOPE_ANNOTATION,
-    Failure,
     JobStatus,
     ReplicaSpec,
     RestartLedger,
@@ -37,18 +35,6 @@ STREAK_RESET_AFTER = timedelta(minutes=10)
 
 VERDICT_DELAY, PEER_VERDICT_DELAY = timedelta(seconds=3), timedelta(seconds=60)
 """How long a verdict waits for an earlier failure to be reported; the longer one if the log blames a peer."""
-
-FAILURE_LOG_LINES = 20
-MAX_MESSAGE_LENGTH = 1000
-
-# What frameworks log when the connection to a peer breaks: gloo, NCCL, gRPC, Rabit, LightGBM, MPI, sockets.
-PEER_FAILURE_PATTERN = re.compile(
-    r"connection (reset|closed|refused|aborted)|closed by (the )?(remote )?peer|broken pipe|socket closed"
-    r"|remote (end|host|process) (closed|has)|peer (closed|left|is (gone|down))|ncclremoteerror|nccl.*remote"
-    r"|unavailableerror|cancellederror|deadline_?exceeded|failed to connect to (all|remote)|heartbeat.*(timeout|lost)"
-    r"|collective[/.]result\.cc|rendezvousconnectionerror|another (process|worker|task) (died|failed)|worker .* (lost|disconnected)",
-    re.IGNORECASE,
-)
 
 
 class RestartTally(msgspec.Struct, frozen=True):
@@ -104,71 +90,6 @@ def failed_pods(gang: Gang) -> dict[Member, Pod]:
     }
 
 
-def first_failed(
-    pods: Mapping[Member, Pod], container: str, logs: Mapping[str, tuple[str, ...]]
-) -> tuple[Member, Pod] | None:
-    """The replica that failed first, with its pod.
-
-    By time; within the same second pods ended from outside come first, then those whose log blames no peer.
-    """
-
-    def order(item: tuple[Member, Pod]) -> tuple[float, bool, bool, Member]:
-        member, pod = item
-        time = failure_time(pod, container)
-        code = exit_code(pod, container)
-        return (
-            time.timestamp() if time is not None else float("inf"),
-            not is_retryable(code),
-            blames_peer(pod, container, logs),
-            member,
-        )
-
-    return min(pods.items(), key=order, default=None)
-
-
-def failure_time(pod: Pod, container: str) -> datetime | None:
-    """When a failed pod failed.
-
-    The end of its training container, else that of its last container, else the last change of a condition.
-    """
-    state = terminated_state(pod, container)
-    if state is not None and state.finished_at is not None:
-        return state.finished_at
-    ends = [
-        status.state.terminated.finished_at
-        for status in pod.status.container_statuses
-        if status.state.terminated is not None and status.state.terminated.finished_at is not None
-    ]
-    transitions = [
-        condition.last_transition_time for condition in pod.status.conditions if condition.last_transition_time
-    ]
-    return max(ends or transitions, default=None)
-
-
-def blames_peer(pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether the end of the log says that the connection to a peer broke: the peer then failed first."""
-    state = terminated_state(pod, container)
-    lines = (*logs.get(pod.metadata.uid, ()), state.message if state is not None else "")
-    return any(PEER_FAILURE_PATTERN.search(line) for line in lines)
-
-
-def failure_record(member: Member, pod: Pod, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure:
-    """The failure of a pod as it is written in the job's status."""
-    state = terminated_state(pod, container) or _failed_container_state(pod) or ContainerStateTerminated()
-    has_state = state != ContainerStateTerminated()
-    return Failure(
-        replica=str(member),
-        pod=pod.metadata.name,
-        exit_code=state.exit_code if has_state else None,
-        signal=state.signal
-        or (state.exit_code - MIN_RETRYABLE_CODE if MIN_RETRYABLE_CODE < state.exit_code < 160 else 0),
-        reason=pod.status.reason or state.reason,
-        message=(pod.status.message or state.message)[:MAX_MESSAGE_LENGTH],
-        time=failure_time(pod, container),
-        log=logs.get(pod.metadata.uid, ())[-FAILURE_LOG_LINES:],
-    )
-
-
 def most_restarted(
     gang: Gang, container: str, known: Container[str] = ()
 ) -> tuple[Member, Pod, ContainerStatus] | None:
@@ -185,38 +106,6 @@ def most_restarted(
         return None
     *_, member, pod, status = max(restarted, key=lambda item: item[:3])
     return member, pod, status
-
-
-def most_restarted_failure(gang: Gang, container: str, logs: Mapping[str, tuple[str, ...]]) -> Failure | None:
-    """The last end of the training container that its kubelet restarted most often: it used up the backoff limit."""
-    found = most_restarted(gang, container, logs)
-    state = found[2].last_state.terminated if found is not None else None
-    if found is None or state is None:
-        return None
-    member, pod, _ = found
-    return in_place_failure(member, pod, state, logs)
-
-
-def in_place_failure(
-    member: Member, pod: Pod, state: ContainerStateTerminated, logs: Mapping[str, tuple[str, ...]]
-) -> Failure:
-    """The failure of a run after which the kubelet restarted the container."""
-    return Failure(
-        replica=str(member),
-        pod=pod.metadata.name,
-        exit_code=state.exit_code,
-        signal=state.signal,
-        reason=state.reason,
-        message=state.message[:MAX_MESSAGE_LENGTH],
-        time=state.finished_at,
-        log=logs.get(pod.metadata.uid, ())[-FAILURE_LOG_LINES:],
-    )
-
-
-def _failed_container_state(pod: Pod) -> ContainerStateTerminated | None:
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    states = (status.state.terminated for status in statuses)
-    return next((state for state in states if state is not None and state.exit_code), None)
 
 
 def with_kubelet_restarts(

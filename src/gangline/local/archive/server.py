@@ -34,7 +34,12 @@ from gangline.node.logs import NodeLogReader
 
 @asynccontextmanager
 async def archive_plane(
-    home: PlaneHome, definitions: Iterable[JSON], clock: Clock, *, as_it_was: bool = False
+    home: PlaneHome,
+    definitions: Iterable[JSON],
+    clock: Clock,
+    *,
+    as_it_was: bool = False,
+    settings: PlaneSettings = PlaneSettings(),  # noqa: B008 - frozen
 ) -> AsyncIterator[ControlPlane]:
     """A server of the archived objects, until the block ends. It runs no controllers and writes nothing to disk.
 
@@ -50,7 +55,7 @@ async def archive_plane(
         reader = NodeLogReader(run.folder, clock)
         readers |= dict.fromkeys(_pod_uids(run), reader)
     streams = ArchivedStreams(readers, NodeLogReader(home.pods, clock))
-    async with serve_objects(objects, definitions, streams, clock) as plane:
+    async with serve_objects(objects, definitions, streams, clock, settings) as plane:
         yield plane
 
 

@@ -291,7 +291,7 @@ class ContainerRunner:
 
     def _on_exit(self, process: SupervisedProcess) -> None:
         self._launcher.release(process, self._record)
-        finished_at, policy = self._context.clock.now(), self.spec.termination_message_policy
+        finished_at, policy = process.ended_at or self._context.clock.now(), self.spec.termination_message_policy
         self._runs[-1] = ended_run(self._runs[-1], process.files, policy, finished_at)
         self._process, self._target = None, None
         self._init_done |= self._started

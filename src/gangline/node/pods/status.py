@@ -237,6 +237,20 @@ def container_id(run: ContainerRun) -> str:
     return f"process://{run.id}"
 
 
+def failed_ends(pod: PodObservation) -> str:
+    """When the runs that failed ended, to the microsecond, by container id, as JSON; empty if none has.
+
+    A status holds whole seconds: too little to tell which replica of a team failed first.
+    """
+    ends = {
+        container_id(run): run.exit.finished_at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        for container in pod.with_role(Role.MAIN)
+        for run in container.runs
+        if run.id and run.exit is not None and run.exit.exit_code and run.exit.finished_at.microsecond
+    }
+    return msgspec.json.encode(ends).decode() if ends else ""
+
+
 def _is_waiting(container: ContainerObservation, pod: PodObservation) -> bool:
     if container.is_running:
         return False

@@ -11,7 +11,7 @@ import msgspec
 
 from gangline.api.core import Pod, is_terminal_phase
 from gangline.api.drill import FaultKind, fault_request, fault_response
-from gangline.api.kubeflow.training import PROGRESS_ANNOTATION
+from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, PROGRESS_ANNOTATION
 from gangline.api.meta import Condition, Key
 from gangline.base.tasks import run_all
 from gangline.kube.errors import KubeError, NotFound
@@ -36,7 +36,7 @@ from gangline.node.pods.plan import (
     plan,
 )
 from gangline.node.pods.progress import ProgressReporter
-from gangline.node.pods.status import PodStatusContext, pod_status
+from gangline.node.pods.status import PodStatusContext, failed_ends, pod_status
 from gangline.node.pods.status_writer import PodStatusWriter, confirm_deleted
 from gangline.node.volumes.files import VolumeMissing
 from gangline.node.volumes.refresh import VolumeRefresher
@@ -69,6 +69,7 @@ class PodWorker:
             context.report_limiter,
             context.clock,
         )
+        self._reported_ends = pod.metadata.annotations.get(ENDED_AT_ANNOTATION, "")
         self._conditions: tuple[Condition, ...] = pod.status.conditions
         # The id of the newest fault request that was started, or that an earlier node had carried out.
         self._last_fault_id = ""
@@ -255,10 +256,18 @@ class PodWorker:
         )
         # Before the status: a client that sees the end of a program also sees its last progress report.
         self._report_progress()
+        self._report_ends(observed)
         status = pod_status(observed, context)
         self._phase = status["phase"]
         self._conditions = msgspec.convert(status["conditions"], tuple[Condition, ...])
         self._writer.set_status(status)
+
+    def _report_ends(self, observed: PodObservation) -> None:
+        """Report when runs failed, exactly. What the node itself stops has not failed."""
+        ends = failed_ends(observed) if self._stop_by is None else ""
+        if ends and ends != self._reported_ends:
+            self._reported_ends = ends
+            self._writer.set_annotation(ENDED_AT_ANNOTATION, ends)
 
     def _previous_conditions(self) -> tuple[Condition, ...]:
         """The node's conditions as it last reported them, those of other writers as the API has them."""

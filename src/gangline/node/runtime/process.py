@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Collection
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -59,6 +59,30 @@ class SupervisedProcess:
         self._clock = clock
         # Open as long as a shim lives that we started. For an adopted shim None: its lock tells whether it lives.
         self._shim_pipe = report
+        # When the process itself ended; shim and children live on for a moment. None if nobody could see it.
+        self.ended_at: datetime | None = None
+        self._end_descriptor: int | None = None
+        self._watch_end()
+
+    def _watch_end(self) -> None:
+        """Note when the process ends. The kernel keeps the order of ends, however late the loop looks at them."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            # It has ended already, or this is not Linux: the shim's own record has to do.
+            return
+        self._end_descriptor = descriptor
+        asyncio.get_running_loop().add_reader(descriptor, self._on_end)
+
+    def _on_end(self) -> None:
+        self.ended_at = self._clock.now()
+        self._unwatch_end()
+
+    def _unwatch_end(self) -> None:
+        if self._end_descriptor is not None:
+            asyncio.get_running_loop().remove_reader(self._end_descriptor)
+            os.close(self._end_descriptor)
+            self._end_descriptor = None
 
     async def wait(self) -> None:
         """Wait until process, shim and all children have ended. Cancel-safe; for one waiter at a time."""
@@ -103,6 +127,7 @@ class SupervisedProcess:
 
     def abandon(self) -> None:
         """Let the process outlive this node: a later node adopts it."""
+        self._unwatch_end()
         if self._shim_pipe is not None:
             os.close(self._shim_pipe)
             self._shim_pipe = None

@@ -216,7 +216,7 @@ def _message(state: NotifiedState, condition: Condition | None, number: str) -> 
 
 
 def failure_summary(failure: Failure) -> str:
-    """A failed replica in one line: `worker-3 OOMKilled`, `worker-1 exit 2: out of range`."""
+    """A failed replica in one line: `worker-3 (rank 4) OOMKilled`, `worker-1 exit 2: out of range`."""
     if failure.reason not in _GENERIC_REASONS:
         what = failure.reason
     elif failure.signal:
@@ -226,7 +226,8 @@ def failure_summary(failure: Failure) -> str:
     else:
         what = "failed"
     message = shortened(" ".join(failure.message.split()))
-    return f"{failure.replica} {what}" + (f": {message}" if message else "")
+    rank = f" (rank {failure.rank})" if failure.rank is not None else ""
+    return f"{failure.replica}{rank} {what}" + (f": {message}" if message else "")
 
 
 def why_command(namespace: str, name: str) -> str:

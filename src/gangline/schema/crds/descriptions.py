@@ -194,12 +194,15 @@ _STATUS_FIELDS: dict[tuple[type, str], str] = {
     (Condition, "lastUpdateTime"): "When this was last written.",
     (Condition, "lastTransitionTime"): "When the status last changed.",
     (Failure, "replica"): "The type and index of the replica.",
+    (Failure, "rank"): "The framework's number of the replica; absent if it has none, or several.",
     (Failure, "pod"): "Its pod.",
     (Failure, "exitCode"): "The exit code of the container that trains.",
     (Failure, "signal"): "The signal that ended it, if one did.",
     (Failure, "reason"): "Why, as Kubernetes has it: OOMKilled, Error, Evicted.",
     (Failure, "message"): "What Kubernetes says about it.",
     (Failure, "time"): "When it failed.",
+    (Failure, "began"): "When it began to fail, if that is known more exactly: when it wrote its error, else its end.",
+    (Failure, "orderUnknown"): "Other replicas failed in the same second, and nothing says which one was first.",
     (Failure, "log"): "The last lines that it wrote.",
 }
 FIELD_DESCRIPTIONS: Mapping[tuple[type, str], str] = {

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gangline.api.core import Pod, PodPhase
 from gangline.api.kubeflow.training import REPLICA_INDEX, REPLICA_TYPE, Failure, JobKind
-from gangline.jobs.plan.restarts import failure_record, first_failed
+from gangline.jobs.plan.failures.records import failure_record, first_failed
 from gangline.jobs.pods.replicas import Member
 
 
@@ -17,4 +17,6 @@ def first_rank_failure(kind: JobKind, pods: Iterable[Pod], lines: Mapping[str, S
     }
     logs = {pod.metadata.uid: tuple(lines.get(pod.metadata.name, ())) for pod in failed.values()}
     first = first_failed(failed, kind.container, logs)
-    return failure_record(*first, kind.container, logs) if first is not None else None
+    if first is None:
+        return None
+    return failure_record(first.member, first.pod, kind.container, logs, order_known=first.order_known)

@@ -316,15 +316,23 @@ def _check_in_place(world: World, status: JobStatus, pods: list[JSON], members: 
             assert status.ledger.counted.get(uid, 0) == world.in_place.get(uid, 0)
 
 
+def _has_uncounted_failure(world: World, status: JobStatus) -> bool:
+    failed = (pod for pod in world.server.list_objects("pods") if (pod.get("status") or {}).get("phase") == "Failed")
+    return any(pod["metadata"]["uid"] not in status.ledger.replaced for pod in failed)
+
+
 def check_restart_count(world: World) -> None:
     """Check that every restart is counted once, when the operator has seen everything.
 
     Only for an active job that restarts replicas one by one, without a recovery policy, and whose name no other job had.
-    Not while it is blocked: then only an alarm lets the operator see what its caches do not contain.
+    Not while it is blocked: then only an alarm lets the operator see what its caches do not contain. And not while its
+    verdict waits for the ends of other replicas.
     """
     if world.body is None or world.job.status.finished or world.job.status.holds(ConditionType.BLOCKED):
         return
     job = world.job
+    if world.site.shared_host and _has_uncounted_failure(world, job.status):
+        return
     policy = world.framework.run_policy(job)
     if restart_scope(job, policy) is RestartScope.JOB or not is_managed_here(policy) or policy.recovery is not None:
         return

@@ -26,7 +26,7 @@ from gangline.why.diagnosis.case import (
     ReplicaFacts,
     VolumeFact,
 )
-from gangline.why.diagnosis.failures import last_traceback_index
+from gangline.why.diagnosis.failures import clipped_line, last_traceback_index
 from gangline.why.kinds import NATIVE_GROUP, WorkloadKind, json_value
 
 _STATE_BY_CONDITION = {
@@ -314,12 +314,12 @@ def with_logs(
     earlier: Mapping[str, tuple[str, ...]],
 ) -> ReplicaFacts:
     """The replica with the last lines of its logs, which come with their times."""
-    lines = {name: tuple(text for _, text in stamped) for name, stamped in logs.items()}
+    lines = {name: tuple(clipped_line(text) for _, text in stamped) for name, stamped in logs.items()}
     moments = [at for stamped in logs.values() for at, _ in stamped if at is not None]
     return msgspec.structs.replace(
         replica,
         logs=lines,
-        previous_logs=dict(earlier),
+        previous_logs={name: tuple(map(clipped_line, texts)) for name, texts in earlier.items()},
         last_log_at=max(moments, default=None),
         error_times={name: _error_times(stamped) for name, stamped in logs.items()},
     )

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import msgspec
 
-from gangline.api.kubeflow.training import Failure
+from gangline.api.kubeflow.training import Failure, RecoveryStatus
 from gangline.frameworks.ranks import replica_with_rank
-from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
+from gangline.jobs.plan.failures.ends import PEER_FAILURE_PATTERN
+from gangline.jobs.plan.recovery.affinity import EXCLUDED_NODES_ANNOTATION
 from gangline.why.diagnosis.case import JobFacts, JobSnapshot
 from gangline.why.diagnosis.failures import CLOCK_TOLERANCE, JobFailures, job_failures
 from gangline.why.diagnosis.report import Cause, Diagnosis, DiagnosisRule, RuleInput, RuleMatch
@@ -211,6 +212,7 @@ def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
     }
     evidence = [line for line in match.evidence if line.strip()]
     if alone:
+        evidence += _order_lines(scene.failures)
         evidence += _consequence_lines(scene.failures)
         evidence += _finished_peer_lines(scene)
         evidence += _backoff_lines(scene.snapshot)
@@ -230,6 +232,14 @@ def _cause_of(finding: _Finding, scene: RuleInput, *, alone: bool) -> Cause:
         next=tuple(step for step in steps if step),
         replicas=tuple(dict.fromkeys(match.replicas)),
     )
+
+
+def _order_lines(failed: JobFailures) -> list[str]:
+    """That several replicas ended in the same second, and nothing says which one was first."""
+    if not failed.in_same_second:
+        return []
+    who = name_list(failed.in_same_second)
+    return [f"{who} failed in the same second: the order within it is not known, for lack of log times"]
 
 
 def _consequence_lines(failed: JobFailures) -> list[str]:
@@ -272,15 +282,24 @@ def _backoff_lines(case: JobSnapshot) -> list[str]:
 
 def recovery_lines(case: JobSnapshot) -> list[str]:
     """What the recovery policy of the job did last, and the nodes that its new pods keep away from."""
-    record = case.job.recovery
-    if record is None or not record.message:
-        return []
+    record = case.job.recovery or RecoveryStatus()
     when = f" at {time_of_day(record.time)}" if record.time is not None else ""
-    excluded = (node for node in record.excluded_nodes if node.until > case.now)
+    own = [node for node in record.excluded_nodes if node.until > case.now]
+    annotations = (one.pod.metadata.annotations.get(EXCLUDED_NODES_ANNOTATION, "") for one in case.replicas)
+    others = {name for text in annotations if text for name in text.split(",")} - {node.name for node in own}
     return [
-        f"its recovery policy acted{when}: {record.message}",
-        *(f"node {node.name} is left out until {time_of_day(node.until)} ({node.cause})" for node in excluded),
+        *([f"its recovery policy {_recovery_phrase(case.job, record, when)}"] if record.message else []),
+        *(f"node {node.name} is left out until {time_of_day(node.until)} ({node.cause})" for node in own),
+        *(f"its pods keep away from node {name}, where it or jobs of other owners failed" for name in sorted(others)),
     ]
+
+
+def _recovery_phrase(job: JobFacts, record: RecoveryStatus, when: str) -> str:
+    """What a policy did. Of one that ended the job the cause is said elsewhere."""
+    if job.state != "Failed" or record.action not in ("Fail", "Stop"):
+        return f"acted{when}: {record.message}"
+    _, hint, reason = record.message.rpartition("; ")
+    return f"ended it{when}" + (f": {reason}" if hint else "")
 
 
 # How the job is
@@ -320,13 +339,13 @@ def job_notes(case: JobSnapshot) -> tuple[str, ...]:
             "it is being started, and its status comes next" if case.is_acknowledged else "nobody has looked at it yet"
         )
         notes.append(f"it was created {duration_phrase(case.elapsed_since(job.created_at))} ago; {how}")
-    if job.restarts and job.state in ("Running", "Succeeded"):
+    if job.restarts and job.state in ("Running", "Stalled", "Succeeded"):
         first = job.first_failure
         who = with_ranks(first.replica, job) if first else ""
         how = f"; the last failure: {who}, {_failure_phrase(first)}" if first else ""
         notes.append(
             f"it restarted {times_phrase(job.restarts)}, and goes on{how}"
-            if job.state == "Running"
+            if job.state in ("Running", "Stalled")
             else f"it restarted {times_phrase(job.restarts)} on its way{how}"
         )
     notes.extend(recovery_lines(case))

@@ -1,15 +1,17 @@
 """Which replicas failed, which one failed first, and which failures are consequences of a lost peer."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
 from gangline.api.kubeflow.training import Failure
+from gangline.frameworks.ranks import rank_of
 from gangline.jobs.plan.causes import FailedRun, is_consequence
-from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
+from gangline.jobs.plan.failures.ends import PEER_FAILURE_PATTERN, ReplicaEnd, blames_peer
+from gangline.jobs.plan.failures.first import first_end
 from gangline.why.diagnosis.case import EventFact, JobFacts, JobSnapshot, ReplicaFacts
 
 RESTART_LOOP_COUNT = 3
@@ -17,6 +19,8 @@ RESTART_LOOP_COUNT = 3
 SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE = 143, 137
 TRACEBACK_HEADER = "Traceback (most recent call last)"
 LAST_OUTPUT_LINES = 20
+MAX_LINE_LENGTH = 1000
+"""A longer line is looked at without its middle: patterns take a time that grows with the square of its length."""
 _CHAINED_TRACEBACK = re.compile(r"During handling of the above exception|the direct cause of the following exception")
 CLOCK_TOLERANCE = timedelta(seconds=2)
 _CONSEQUENCE_WINDOW = timedelta(seconds=5)
@@ -53,7 +57,7 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
 
     @property
     def output(self) -> tuple[str, ...]:
-        return (*self.log, *self.message.splitlines())
+        return (*self.log, *map(clipped_line, self.message.splitlines()))
 
     @property
     def last_output(self) -> tuple[str, ...]:
@@ -63,12 +67,18 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
         """
         start = last_traceback_index(self.log)
         last = self.log[-LAST_OUTPUT_LINES:] if start is None else self.log[start:]
-        return (*(_RANK_PREFIX.sub("", line) for line in last), *self.message.splitlines())
+        return (*(_RANK_PREFIX.sub("", line) for line in last), *map(clipped_line, self.message.splitlines()))
 
     @property
     def blames_peer(self) -> bool:
         """Whether the replica failed by itself, and its last output blames a peer."""
         return not _ended_externally(self) and any(PEER_FAILURE_PATTERN.search(line) for line in self.last_output)
+
+
+def clipped_line(line: str) -> str:
+    """The line, without its middle if it is long."""
+    half = MAX_LINE_LENGTH // 2
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[:half]}…{line[1 - half :]}"
 
 
 def last_traceback_index(log: Sequence[str]) -> int | None:
@@ -92,6 +102,8 @@ class JobFailures(msgspec.Struct, frozen=True):
 
     primary: tuple[ReplicaFailure, ...] = ()
     consequences: tuple[ReplicaFailure, ...] = ()
+    # Replicas that failed in the same second as the first one, if nothing says which of them was first.
+    in_same_second: tuple[str, ...] = ()
 
 
 def job_failures(case: JobSnapshot) -> JobFailures:
@@ -106,13 +118,34 @@ def job_failures(case: JobSnapshot) -> JobFailures:
         failures += _failures_from_events(case)
     if not failures:
         return JobFailures()
-    # The operator has seen the failure of a replica that it has replaced since.
-    replaced = recorded if recorded in failures and case.job.state == "Failed" else None
-    first = replaced or _first_failure(failures, case)
+    first = _recorded_first(failures, recorded, case)
+    order_known = case.job.first_failure is None or not case.job.first_failure.order_unknown
+    if first is None:
+        first, order_known = _first_failure(failures, case)
     others = [end for end in failures if end is not first]
     echoes = tuple(end for end in others if _is_consequence(end, first, case))
     rest = tuple(end for end in others if end not in echoes)
-    return JobFailures((first, *sorted(rest, key=_failure_order)), echoes)
+    unknown = () if order_known else tuple(end.replica for end in others if _is_same_second(end, first))
+    return JobFailures((first, *sorted(rest, key=_failure_order)), echoes, unknown)
+
+
+def _recorded_first(
+    failures: Sequence[ReplicaFailure], recorded: ReplicaFailure | None, case: JobSnapshot
+) -> ReplicaFailure | None:
+    """The failure that the operator recorded as the first one: everybody says the same.
+
+    It has also seen the failure of a replica that it has replaced since.
+    """
+    if recorded is None:
+        return None
+    same = next((end for end in failures if end is not recorded and _is_same_failure(recorded, end)), None)
+    return same or (recorded if recorded in failures and case.job.state == "Failed" else None)
+
+
+def _is_same_second(end: ReplicaFailure, first: ReplicaFailure) -> bool:
+    if end.finished_at is None or first.finished_at is None:
+        return False
+    return end.finished_at.replace(microsecond=0) == first.finished_at.replace(microsecond=0)
 
 
 # Which ends count
@@ -304,20 +337,32 @@ def _is_same_failure(recorded: ReplicaFailure, end: ReplicaFailure) -> bool:
 # Who was first
 
 
-def _first_failure(ends: Iterable[ReplicaFailure], case: JobSnapshot) -> ReplicaFailure:
-    """The earliest failure. A failure that blames a peer, or an eviction, is not first if another failure is in time."""
-    ordered = sorted(ends, key=_failure_order)
-    earliest = ordered[0].finished_at
-    for end in ordered:
-        late = (
-            earliest is not None
-            and end.finished_at is not None
-            and end.finished_at - earliest > case.timeouts.consequence_within
-        ) or end.finished_at is None
-        if not late and not end.blames_peer and not _was_terminated(end):
-            return end
-    # Every failure blames a peer: the status recorded the failure of a pod that no longer exists.
-    return next((end for end in ordered if end.from_record), ordered[0])
+def _first_failure(ends: Sequence[ReplicaFailure], case: JobSnapshot) -> tuple[ReplicaFailure, bool]:
+    """The failure that came first, and whether the order is known: as the operator decides it, from the same facts."""
+    first = first_end([_replica_end(end, case) for end in ends])
+    assert first is not None
+    found = ends[first.index]
+    if blames_peer(_replica_end(found, case)):
+        # Every failure blames a peer: the status recorded the failure of a pod that no longer exists.
+        found = next((end for end in ends if end.from_record), found)
+    return found, first.order_known
+
+
+def _replica_end(end: ReplicaFailure, case: JobSnapshot) -> ReplicaEnd:
+    ended_by_node = bool(end.probe_event)
+    return ReplicaEnd(
+        replica=end.replica,
+        exit_code=end.exit_code,
+        reason="OOMKilled" if ended_by_node else end.reason,
+        message=end.message,
+        started_at=end.started_at,
+        ended_at=end.finished_at,
+        is_exact=end.finished_at is not None and end.finished_at.microsecond > 0,
+        began_at=end.began_at,
+        log=end.log,
+        rank=rank_of(case.job.kind, case.job.desired_replicas, end.replica),
+        was_stopped=_was_terminated(end),
+    )
 
 
 def _failure_order(end: ReplicaFailure) -> tuple[float, bool, bool, str]:

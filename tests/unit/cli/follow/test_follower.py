@@ -214,6 +214,7 @@ def test_a_terminal_that_cannot_draw_gets_plain_lines(monkeypatch: pytest.Monkey
         ("done\r", True, "done"),
         ("\x1b[2J\x1b[H\x1b[1Agone", True, "gone"),
         ("\x1b]0;title\x07text\x1bc\x1b", True, "text"),
+        ("\x1b]a\x1b]b\x07c", True, "]ac"),
         ("bell\x07\x08\x9b", True, "bell"),
     ],
 )

@@ -1,6 +1,6 @@
 """Signs of life of a running job."""
 
-from gangline.cli.follow.life_signs import HangWatch, LifeSigns, hang_lines, is_lifeless, silence_lines
+from gangline.cli.follow.life_signs import HangWatch, LifeSigns, hang_lines, is_lifeless, silence_lines, stall_lines
 from gangline.cli.output.text import plain_text
 
 WATCH = HangWatch(60.0, "gangline why net")
@@ -46,3 +46,8 @@ def test_it_is_over_with_the_next_sign() -> None:
 def test_the_lines_about_a_hang_change_once_a_second() -> None:
     signs, watch = LifeSigns().with_line(10.0), HangWatch(2.0, "gangline why x")
     assert hang_lines(signs, 13.1, watch) == hang_lines(signs, 13.9, watch) != hang_lines(signs, 14.0, watch)
+
+
+def test_a_stalled_job_says_what_its_operator_says() -> None:
+    lines = [plain_text(line).strip() for line in stall_lines("no progress for 96 s: both wait", "gangline why net")]
+    assert lines == ["stalled: no progress for 96 s: both wait", "in another terminal: gangline why net"]

@@ -144,5 +144,5 @@ def test_the_view_keeps_the_first_failure_of_a_pod_that_was_replaced() -> None:
     assert mistake is not None
     assert (mistake.replica, mistake.rule, mistake.values["module"]) == ("worker-0", "module-missing", "torch")
     assert view.mistake_of("worker-0") == mistake
-    record = view.failure_record("worker-0")
+    record = view.failure_record(PYTORCHJOB, "worker-0")
     assert (record.replica, record.exit_code, record.log) == ("worker-0", 1, IMPORT)

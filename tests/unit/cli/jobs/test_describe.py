@@ -157,3 +157,26 @@ def test_a_page_shows_reported_progress() -> None:
 def test_a_page_without_reports_has_no_progress() -> None:
     assert "rogress" not in page()
     assert "PROGRESS" not in page()
+
+
+def test_what_the_recovery_policy_did_is_on_the_page() -> None:
+    record = {
+        "action": "RestartElsewhere",
+        "cause": "evicted",
+        "message": "restarted elsewhere because worker-1 was evicted from n; node n is left out for 1h",
+        "time": "2026-01-01T11:55:00Z",
+        "excludedNodes": [
+            {"name": "n", "until": "2026-01-01T12:55:00Z", "cause": "evicted"},
+            {"name": "forgiven", "until": "2026-01-01T11:59:00Z", "cause": "killed"},
+        ],
+        "memory": {"Worker": "12Gi"},
+    }
+    body = {**BODY, "status": {**BODY["status"], "recovery": record}}
+    page = describe_page(ServerJob(JOB_KINDS[0], body), [], [], NOW)
+    assert (
+        "Recovery:      restarted elsewhere because worker-1 was evicted from n; node n is left out for 1h, 5m ago\n"
+        "  node n is left out for 55m (evicted)\n"
+        "  Worker: 12Gi memory\n"
+    ) in page
+    assert "forgiven" not in page
+    assert "Recovery" not in describe_page(JOB, [], [], NOW)

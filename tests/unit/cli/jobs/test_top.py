@@ -1,11 +1,16 @@
 """CPU and memory of replicas."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gangline.cli.connect.server import ServerTarget
 from gangline.cli.jobs.top import gpu_cells, machine_rows, sparkline, usage_rows
+from gangline.cli.jobs.top_recorded import recorded_top
 from gangline.cli.resources.machine import Amount, GpuUsage, MachineUsage, list_gpus
+from gangline.history.writer import HistoryWriter
+from gangline.kube.config.connection import Connection
 from gangline.node.usage import ResourceUsage
 from gangline.summary.replicas import JOB_NAME
 
@@ -68,3 +73,28 @@ def test_the_gpus_of_this_machine_are_those_that_its_node_offers(monkeypatch: py
     assert [(gpu.name, gpu.memory) for gpu in list_gpus()] == [("nvidia test GPU", Amount(0, 16 * 2**30))] * 2
     monkeypatch.setenv("GANGLINE_GPUS", "none")
     assert list_gpus() == ()
+
+
+def test_of_a_job_that_is_gone_there_is_what_was_recorded(tmp_path: Path) -> None:
+    job = {
+        "kind": "PyTorchJob",
+        "metadata": {"name": "bert", "namespace": "default", "uid": "1"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}},
+    }
+    owner = {"uid": "1", "controller": True}
+    pod = {"metadata": {"name": "bert-worker-0", "namespace": "default", "uid": "2", "ownerReferences": [owner]}}
+    writer = HistoryWriter(tmp_path / "history", 100.0, source="one")
+    writer.record(101.0, "/kubeflow.org/pytorchjobs/default/bert", job)
+    writer.record(101.0, "//pods/default/bert-worker-0", pod)
+    for at, cores in ((102.0, 0.5), (103.0, 1.5)):
+        writer.record_usage(at, "//pods/default/bert-worker-0", pod, cores, 64 * 2**20)
+    writer.record(110.0, "/kubeflow.org/pytorchjobs/default/bert", None)
+    writer.close(111.0)
+    target = ServerTarget(Connection(server="http://x", namespace="default"), "default", plane_folder=tmp_path)
+    found = recorded_top(target, "bert")
+    assert found is not None
+    assert found.rows == [["bert", "bert-worker-0", "1000m", "1500m", "64Mi"]]
+    assert found.end == 110.0
+    assert "pytorchjob/bert is gone" in found.note
+    assert recorded_top(target, "tfjob/bert") is None
+    assert recorded_top(target, "other") is None

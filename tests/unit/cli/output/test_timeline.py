@@ -1,11 +1,12 @@
 """Timelines as lines of text: rows, marks, curves, at any width and in ASCII."""
 
 import math
+import re
 
 import pytest
 
 from gangline.cli.output.metric_curve import metric_curve_lines
-from gangline.cli.output.text import plain_text
+from gangline.cli.output.text import Span, clip_line, column_count, plain_text
 from gangline.cli.output.timeline import (
     TimelineStyle,
     is_eventful,
@@ -95,6 +96,21 @@ def test_a_metric_gets_a_row_under_the_same_axis_of_time() -> None:
     assert rising.strip() == "".join(sorted(rising.strip()))
     assert falling.strip() == "".join(sorted(falling.strip(), reverse=True))
     assert set("▁▂▃▄▅▆▇█") == set(rising.strip()) == set(falling.strip())
+
+
+@pytest.mark.parametrize("name", ["损失函数的值", "loss of " + "everything " * 20, "e\u0301te"])
+def test_wide_and_long_names_of_metrics_leave_room_for_bars(name: str) -> None:
+    points = [ProgressPoint(START + second, second, {name: 1.0 / (second + 1)}) for second in range(40)]
+    lines = texts(timeline_lines(killed_team(), TimelineStyle(width=52), points, [name]))
+    assert len(lines) == 4
+    assert max(map(column_count, lines)) <= 52
+    bars = [column_count(line[: re.search("[░▆▁▂▃▄▅▆▇█]", line).start()]) for line in lines[1:]]  # type: ignore[union-attr]
+    assert len(set(bars)) == 1
+
+
+@pytest.mark.parametrize(("width", "text"), [(0, ""), (1, ""), (2, "损"), (3, "损"), (4, "损失"), (9, "损失 x")])
+def test_a_line_is_cut_by_its_columns(width: int, text: str) -> None:
+    assert plain_text(clip_line((Span("损失"), Span(" x")), width)) == text
 
 
 def test_uneventful_timelines_say_so() -> None:

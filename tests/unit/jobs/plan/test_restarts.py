@@ -14,15 +14,8 @@ from gangline.frameworks.pytorch import PyTorch
 from gangline.frameworks.tensorflow import TensorFlow
 from gangline.frameworks.xgboost import XGBoost
 from gangline.jobs.framework import Framework
-from gangline.jobs.plan.restarts import (
-    MAX_RESTART_DELAY,
-    blames_peer,
-    exceeds_backoff_limit,
-    failure_record,
-    first_failed,
-    is_retryable,
-    with_backoff,
-)
+from gangline.jobs.plan.failures.records import blames_peer, failure_record, first_failed
+from gangline.jobs.plan.restarts import MAX_RESTART_DELAY, exceeds_backoff_limit, is_retryable, with_backoff
 from gangline.jobs.pods.replicas import Member
 from gangline.testing.builders import make_job, make_member
 from support.builders.observed_jobs import (

@@ -3,6 +3,14 @@
 from typing import Any
 
 from gangline.jobs.plan.recovery.affinity import NodeAvoidance, keep_away
+from support.builders.scheduler_inputs import (
+    make_gang_request,
+    make_node_cache,
+    make_pod_shape,
+    make_scheduler_node,
+    make_scheduler_pod,
+    placed_nodes,
+)
 
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -80,3 +88,19 @@ def test_disliked_nodes_are_a_preference_beside_those_of_the_user() -> None:
             ]
         }
     }
+
+
+def test_our_scheduler_places_pods_so() -> None:
+    cluster = make_node_cache(*(make_scheduler_node(name, labels={"zone": "a"}) for name in ("m", "n", "o")))
+
+    def placed(spec: dict[str, Any], *excluded: str, disliked: tuple[str, ...] = ()) -> set[str]:
+        keep_away(spec, NodeAvoidance(excluded, disliked))
+        shape = make_pod_shape(make_scheduler_pod(cpu=1, spec=spec))
+        return {name for names in placed_nodes(cluster, make_gang_request((shape, 2))) for name in names}
+
+    own = {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [ZONE]}, {"matchExpressions": [DISK]}]}}
+    }
+    assert placed({}, "m", "n") == {"o"}
+    assert placed({"affinity": own}, "m", "o") == {"n"}
+    assert placed({}, "m", disliked=("n",)) == {"o"}

@@ -6,8 +6,18 @@ from typing import Any
 import pytest
 
 from gangline.api.kubeflow.training import ConditionType
+from gangline.frameworks.jax import Jax
+from gangline.frameworks.mpi import Mpi
+from gangline.frameworks.paddle import Paddle
+from gangline.frameworks.pytorch import PyTorch
+from gangline.frameworks.tensorflow import TensorFlow
+from gangline.frameworks.xgboost import XGBoost
+from gangline.jobs.plan.recovery.question import restarts_together
+from gangline.jobs.site import Site
+from gangline.testing.builders import make_job
 from gangline.testing.world.kubelet import Kubelet
 from gangline.testing.world.world import World
+from support.builders.observed_jobs import observed_job
 from support.cases.recovery_faults import FAULTS, WorldCauses, recovery_world, start_pods, strike
 
 EVICTION, OOM, NO_ROUTE, KILL = (FAULTS[name] for name in ("an eviction", "too much memory", "no route", "a kill"))
@@ -50,7 +60,7 @@ async def test_the_status_and_an_event_say_why() -> None:
     )
     assert world.job.status.recovery.message == message
     events = {event.reason: event.message for event in world.operator.recorded_events.events}
-    assert events["JobRecovery"] == f"PyTorchJob bert: {message}"
+    assert events["PyTorchJobRestarting"] == f"job bert {message}"
 
 
 async def test_pods_that_wait_are_made_anew_when_their_node_is_forgiven() -> None:
@@ -69,6 +79,40 @@ async def test_pods_that_wait_are_made_anew_when_their_node_is_forgiven() -> Non
     assert world.job.status.restarts == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "forgiven"),
+    [
+        ("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.", True),
+        ("0/1 nodes: 1 do not match the node affinity", True),
+        ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.", False),
+        ("no persistent volume", False),
+    ],
+)
+async def test_a_node_is_used_again_at_once_if_it_is_the_only_one(words: str, forgiven: bool) -> None:
+    world = await running_world("auto")
+    world.nodes = ("node-a",)
+    await strike(world, EVICTION)
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    for pod in world.pods():
+        world.server.patch("pods", pod["metadata"]["name"], {"status": {"conditions": [condition]}})
+    await start_pods(world)
+    assert set(nodes_of(world).values()) == {"node-a" if forgiven else ""}
+    assert bool(world.job.status.recovery.excluded_nodes) is not forgiven
+    events = [event.message for event in world.operator.recorded_events.events if event.reason == "NodeForgiven"]
+    said = "node node-a may be used again before the time: there is no other node"
+    assert events == ([said] if forgiven else [])
+    assert world.job.status.restarts == 1
+
+
+async def test_the_operator_does_not_wake_for_pods_that_are_going() -> None:
+    world = await running_world("auto")
+    world.nodes, world.server.hold_deleted_pods = ("node-a",), True
+    await strike(world, EVICTION)
+    await world.pass_time(timedelta(hours=3))
+    assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods())
+    assert world.alarm is None
+
+
 async def test_with_scope_job_pods_that_are_made_anew_are_no_lost_pods() -> None:
     world = await running_world("auto", restartScope="Job")
     world.nodes = ("node-a",)
@@ -80,8 +124,6 @@ async def test_with_scope_job_pods_that_are_made_anew_are_no_lost_pods() -> None
 
 
 async def test_on_one_machine_there_is_no_other_node() -> None:
-    from gangline.jobs.site import Site
-
     world = recovery_world("auto", site=Site(shared_host=True))
     await start_pods(world)
     await strike(world, EVICTION)
@@ -185,3 +227,22 @@ async def test_the_cause_is_asked_for_once_the_decision_is_due() -> None:
 async def test_kubelets_restart_nothing_where_a_policy_decides() -> None:
     world = await running_world("auto", restart="OnFailure")
     assert {pod["spec"]["restartPolicy"] for pod in world.pods()} == {"Never"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "spec", "policy", "together"),
+    [
+        (PyTorch(), {}, {}, True),
+        (PyTorch(), {}, {"restartScope": "Replica"}, False),
+        (PyTorch(), {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2}}, {}, False),
+        (Jax(), {}, {}, True),
+        (XGBoost(), {}, {}, True),
+        (Mpi(), {}, {}, True),
+        (Paddle(), {}, {}, True),
+        (TensorFlow(), {}, {}, False),
+        (TensorFlow(), {}, {"restartScope": "Job"}, True),
+    ],
+)
+def test_who_restarts_together(framework: Any, spec: Any, policy: Any, together: bool) -> None:
+    job = make_job(framework.facts, worker=2, spec=spec, policy={"recovery": "auto", **policy})
+    assert restarts_together(framework, observed_job(framework, job)) is together

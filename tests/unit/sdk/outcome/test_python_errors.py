@@ -126,7 +126,7 @@ def test_job_failed_says_the_users_error_where_it_happened_and_the_last_lines() 
     failure = {"replica": "worker-1", "exitCode": 1, "reason": "Error", "log": PLAIN.splitlines()}
     error = JobFailed(failed_job(job, failure))
     assert str(error) == (
-        "ValueError: shapes do not match (worker-1, rank 2)\n"
+        "worker-1 (rank 2): ValueError: shapes do not match\n"
         "1 Worker replica(s) failed.\n"
         "last lines of worker-1:\n"
         "  epoch 1"
@@ -134,7 +134,7 @@ def test_job_failed_says_the_users_error_where_it_happened_and_the_last_lines() 
     assert (error.error_type, error.error_message) == ("ValueError", "shapes do not match")
     assert (error.replica, error.rank, error.exit_code, error.log) == ("worker-1", 2, 1, ("epoch 1",))
     [note] = error.__notes__
-    assert note.startswith('in worker-1, rank 2:\nTraceback (most recent call last):\n  File "train.py", line 9')
+    assert note.startswith('in worker-1 (rank 2):\nTraceback (most recent call last):\n  File "train.py", line 9')
     assert "\n".join(error._render_traceback_()) == f"JobFailed: {error}\n{note}"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
@@ -145,7 +145,7 @@ def test_job_failed_without_an_exception_says_what_is_known() -> None:
         failed_job(job, {"replica": "worker-0", "exitCode": 137, "reason": "OOMKilled", "log": ["step 3"]})
     )
     assert str(killed) == (
-        "JAXJob /fit failed: worker-0, rank 0 OOMKilled. 1 Worker replica(s) failed.\nlast lines of worker-0:\n  step 3"
+        "JAXJob /fit failed: worker-0 (rank 0) OOMKilled. 1 Worker replica(s) failed.\nlast lines of worker-0:\n  step 3"
     )
     assert (killed.error_type, killed.error_message) == ("", "")
     unknown = JobFailed(failed_job(job, None))

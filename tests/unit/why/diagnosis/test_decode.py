@@ -6,7 +6,8 @@ import pytest
 
 from gangline.base.errors import InputError
 from gangline.frameworks.tensorflow import TensorFlow
-from gangline.why.diagnosis.decode import claim_fact, event_fact, job_facts, pod_group_facts, replica_facts
+from gangline.why.diagnosis.decode import claim_fact, event_fact, job_facts, pod_group_facts, replica_facts, with_logs
+from gangline.why.diagnosis.failures import MAX_LINE_LENGTH, ReplicaFailure
 from gangline.why.kinds import BATCH_JOBS, JOBSETS, TRAINJOBS, VOLCANO_JOBS, WORKLOAD_KINDS, workload_kind
 
 METADATA = {"name": "x", "namespace": "ml", "uid": "u", "creationTimestamp": "2026-01-02T15:00:00Z"}
@@ -94,6 +95,20 @@ def test_pod_of_a_team_is_called_by_its_seat() -> None:
     )
     assert found.volumes[0].claim == "data"
     assert found.mounts[0].read_only
+
+
+def test_long_lines_lose_their_middle_before_any_pattern_sees_them() -> None:
+    # A line of 30,000 letters took the rules minutes, in which a plane answered nobody.
+    container = {"name": "tensorflow"}
+    body = {"metadata": {"name": "x-worker-0"}, "spec": {"containers": [container]}}
+    found = replica_facts(workload_kind("tfjob"), "x", body)
+    assert found is not None
+    line = f"ValueError: {'x' * 30_000} is too long"
+    clipped = with_logs(found, {"tensorflow": [(None, line)]}, {"tensorflow": (line,)})
+    end = ReplicaFailure("worker-0", "x-worker-0", message=line)
+    for seen in (clipped.logs["tensorflow"], clipped.previous_logs["tensorflow"], end.output, end.last_output):
+        assert len(seen[0]) == MAX_LINE_LENGTH
+        assert (seen[0][:11], seen[0][-11:]) == ("ValueError:", "is too long")
 
 
 def test_event_of_an_old_reporter_has_its_time_and_count() -> None:

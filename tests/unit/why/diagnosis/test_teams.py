@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.kubeflow.training import Failure
+from gangline.api.meta import Condition
 from gangline.api.quantity import parse_resources
 from gangline.cli.jobs.why import PARTLY_READ_TEXT, report_text
 from gangline.why.diagnosis.case import DiagnosisTimeouts, EventFact, JobSnapshot, ReplicaFacts, VolumeFact
@@ -591,3 +592,25 @@ def test_a_job_of_one_replica_needs_no_ranks() -> None:
         make_replica_facts(0, state=waiting_state("CrashLoopBackOff"), last=terminated_state(3), restarts=3),
     )
     assert diagnose(case).cause.startswith("worker-0 ended")
+
+
+def test_a_stalled_job_that_uses_the_cpu_is_explained_by_its_operator() -> None:
+    """Its silence says nothing: it could compute."""
+    message = "no progress for 96 s: worker-0 (rank 0) waits in all_reduce (train.py:88); worker-1 (rank 1) reads data"
+    condition = Condition(type="Stalled", status="True", reason="RankStands", message=message)
+    case = silent_team(cpu=BUSY)
+    case = msgspec.structs.replace(
+        case, job=msgspec.structs.replace(case.job, state="Stalled", conditions=(condition,))
+    )
+    report = diagnose(case)
+    assert [rule for rule, _ in causes(report)] == ["stalled"]
+    assert "still: no progress for 96 s." in report.cause
+    assert report.evidence[0].startswith("worker-0 (rank 0) waits in all_reduce")
+    assert report.next[0] == "see where every rank stands: gangline stacks bert -n team-a"
+    # Where it is over, or the idle team speaks for itself, the rule is silent.
+    over = msgspec.structs.replace(condition, status="False")
+    ended = msgspec.structs.replace(case, job=msgspec.structs.replace(case.job, state="Running", conditions=(over,)))
+    assert diagnose(ended).healthy
+    idle = silent_team(cpu=IDLE)
+    idle = msgspec.structs.replace(idle, job=msgspec.structs.replace(idle.job, conditions=(condition,)))
+    assert [rule for rule, _ in causes(diagnose(idle))] == ["hung"]

@@ -1,6 +1,6 @@
 """Node affinity by which new pods keep away from nodes. Every scheduler knows it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -17,6 +17,8 @@ class NodeAvoidance(msgspec.Struct, frozen=True):
 
     excluded: tuple[str, ...] = ()
     disliked: tuple[str, ...] = ()
+    # Why nodes are avoided on which this job itself did not fail.
+    reasons: Mapping[str, str] = {}
 
 
 NO_AVOIDANCE = NodeAvoidance()

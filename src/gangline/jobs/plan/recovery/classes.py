@@ -85,6 +85,7 @@ _CAUSES_BY_CLASS: Mapping[CauseClass, tuple[str, ...]] = {
         "port-in-use",
         "disk-full",
         "gpu-missing",
+        "gpu-fault",
         "killed",
         "pod-failed",
         "stuck-leaving",
@@ -92,10 +93,11 @@ _CAUSES_BY_CLASS: Mapping[CauseClass, tuple[str, ...]] = {
     ),
     CauseClass.MEMORY: ("oom-killed", "memory-error", "child-killed"),
     # It may be there again in a while.
-    CauseClass.STORAGE: ("claim-unbound", "mount-failed"),
+    CauseClass.STORAGE: ("claim-unbound", "mount-failed", "storage-fault"),
     CauseClass.NETWORK: (
         "image-rate",
         "image-network",
+        "service-unavailable",
         "no-route",
         "name-unknown",
         "rendezvous-timeout",

@@ -22,8 +22,6 @@ from gangline.jobs.plan.recovery.policy import (
     RecoveryRule,
 )
 
-RECOVERY_EVENT = "JobRecovery"
-"""The reason of the event about a step that restarts a job."""
 MAX_EXCLUDED_NODES = 20
 """Nodes that one job leaves out at the same time; the oldest are forgiven first."""
 MAX_REASON_LENGTH = 400
@@ -47,6 +45,7 @@ class FailureFacts(msgspec.Struct, frozen=True):
     cause: FailureCause | None = None
     # Where it happened; empty if that is not known, or if there is no other node.
     node: str = ""
+    has_other_nodes: bool = True
     # The memory limit of the container that trains, as the pod had it; None: none.
     memory_limit: Quantity | None = None
     # Whether all replicas restart where the rule does not say so.
@@ -133,7 +132,9 @@ class _StepWriter:
             return self._final(rule.action, self._final_hint())
         if self._count >= rule.limit:
             times = "once" if rule.limit == 1 else f"{rule.limit} times"
-            return self._final(RecoveryAction.FAIL, f"it has restarted {times} for such causes, which is the limit")
+            # A job that hangs would keep its pods, and their GPUs.
+            action = RecoveryAction.STOP if self._kind is CauseClass.HANG else RecoveryAction.FAIL
+            return self._final(action, f"it has restarted {times} for such causes, which is the limit")
         match rule.action:
             case RecoveryAction.RESTART_ELSEWHERE:
                 return self._elsewhere()
@@ -165,7 +166,8 @@ class _StepWriter:
         if self._facts.is_handled:
             return self._restart(f"restarted with its peer because {self._reason}")
         if not node:
-            return self._restart(f"restarted because {self._reason}; there is no other node to go to")
+            where = "no node can be blamed" if self._facts.has_other_nodes else "there is no other node to go to"
+            return self._restart(f"restarted because {self._reason}; {where}")
         until = _whole_seconds(self._now + self._rule.exclusion)
         length = _duration_text(self._rule.exclusion)
         message = f"restarted elsewhere because {self._reason}; node {node} is left out for {length}"
@@ -189,7 +191,7 @@ class _StepWriter:
         delay = min(rule.delay * 2 ** min(self._count, 20), rule.max_delay)
         attempt = f"attempt {self._count + 1} of {rule.limit}"
         return self._restart(
-            f"waiting {_duration_text(delay)} before it starts again ({attempt}) because {self._reason}", delay=delay
+            f"waits {_duration_text(delay)} before it starts again ({attempt}) because {self._reason}", delay=delay
         )
 
     def _restart(

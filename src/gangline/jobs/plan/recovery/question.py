@@ -5,29 +5,30 @@ from datetime import timedelta
 
 import msgspec
 
-from gangline.api.core import Pod
-from gangline.api.kubeflow.training import Failure, RecoveryStatus, RestartPolicy, RestartScope
+from gangline.api.core import Pod, PodPhase
+from gangline.api.kubeflow.training import ConditionType, Failure, RecoveryStatus, RestartPolicy, RestartScope
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import Collective, Elastic, Framework, J, JobOutcome
 from gangline.jobs.plan.causes import root_cause
-from gangline.jobs.plan.observed import ObservedJob
-from gangline.jobs.plan.recovery.decision import FailureFacts, RecoveryStep, recovery_step
-from gangline.jobs.plan.render import training_container
-from gangline.jobs.plan.restarts import (
-    PEER_VERDICT_DELAY,
-    PORT_CLASH,
-    VERDICT_DELAY,
+from gangline.jobs.plan.failures.ranks import replica_ranks
+from gangline.jobs.plan.failures.records import (
+    MAX_MESSAGE_LENGTH,
     blames_peer,
-    failed_pods,
     failure_record,
     failure_time,
     first_failed,
-    requested_scope,
 )
-from gangline.jobs.pods.replicas import Member, terminated_state
+from gangline.jobs.plan.observed import ObservedJob
+from gangline.jobs.plan.recovery.classes import STALLED
+from gangline.jobs.plan.recovery.decision import FailureCause, FailureFacts, RecoveryStep, recovery_step
+from gangline.jobs.plan.render import training_container
+from gangline.jobs.plan.restarts import PEER_VERDICT_DELAY, PORT_CLASH, VERDICT_DELAY, failed_pods, requested_scope
+from gangline.jobs.pods.replicas import Member, is_active, terminated_state
 
 NO_RECOVERY = RecoveryStatus()
+STALL_REASON = "Stalled"
+"""Reason of the recorded failure of a job that hangs."""
 
 
 class RecoveryQuestion(msgspec.Struct, frozen=True):
@@ -35,9 +36,12 @@ class RecoveryQuestion(msgspec.Struct, frozen=True):
 
     failure: Failure
     member: Member
-    # All failed pods by replica, and those that are not counted as restarts yet.
+    # All failed pods by replica; of a job that hangs, those that hold the others up.
     failures: Mapping[Member, Pod]
     remaining: timedelta
+    # The cause, where it needs no diagnosis; and whether the node of the replica may have to do with it.
+    cause: FailureCause | None = None
+    at_node: bool = True
 
 
 def recovery_question(framework: Framework[J], observed: ObservedJob[J]) -> RecoveryQuestion | None:
@@ -51,18 +55,44 @@ def recovery_question(framework: Framework[J], observed: ObservedJob[J]) -> Reco
         return None
     replaced = observed.job.status.ledger.replaced
     fresh = {member: pod for member, pod in failures.items() if pod.metadata.uid not in replaced}
-    first = first_failed(fresh, container, log_tails)
+    ranks = replica_ranks(framework, observed)
+    first = first_failed(fresh, container, log_tails, ranks)
     if first is None:
         return None
-    member, pod = first
-    record = failure_record(member, pod, container, log_tails)
-    failure = root_cause(record, observed.job.status, observed.gang, container, log_tails) or record
+    member, pod, order_known = first
+    record = failure_record(member, pod, container, log_tails, ranks=ranks, order_known=order_known)
+    failure = root_cause(record, observed.job.status, observed.gang, container, log_tails, ranks) or record
     by_name = {str(seat): seat for seat in observed.gang.seats}
     by_peer = failure == record and blames_peer(pod, container, log_tails)
     delay = PEER_VERDICT_DELAY if by_peer else VERDICT_DELAY
     failed_at = failure_time(pod, container)
     remaining = delay - (observed.now - failed_at) if failed_at is not None else timedelta()
     return RecoveryQuestion(failure, by_name.get(failure.replica, member), failures, max(remaining, timedelta()))
+
+
+def stall_question(observed: ObservedJob[J]) -> RecoveryQuestion | None:
+    """The question of a job that hangs; None if it does not, or if what hung was replaced since."""
+    stall, gang, record = observed.stall, observed.gang, observed.job.status.recovery or NO_RECOVERY
+    if observed.recovery is None or stall is None or not observed.job.status.holds(ConditionType.RUNNING):
+        return None
+    running = [pod for pod in gang.pods.values() if is_active(pod)]
+    ended = sum(pod.status.phase == PodPhase.SUCCEEDED for pod in gang.pods.values())
+    created = [pod.metadata.creation_timestamp for pod in running]
+    if len(running) + ended < len(gang.seats) or any(time is None or time > stall.since for time in created):
+        return None
+    if record.time is not None and stall.since <= record.time:
+        return None
+    stalled = {seat: gang.pods[seat] for seat in gang.seats if str(seat) in stall.replicas}
+    member = next(iter(stalled or gang.pods))
+    failure = Failure(
+        replica=str(member),
+        pod=gang.names[member],
+        reason=STALL_REASON,
+        message=stall.message[:MAX_MESSAGE_LENGTH],
+        time=stall.since.replace(microsecond=0),
+    )
+    cause = FailureCause(STALLED, f"it hangs: {stall.message}")
+    return RecoveryQuestion(failure, member, stalled or gang.pods, timedelta(), cause, at_node=len(stalled) == 1)
 
 
 def needs_cause(framework: Framework[J], observed: ObservedJob[J]) -> bool:
@@ -89,8 +119,9 @@ def answer(framework: Framework[J], observed: ObservedJob[J], question: Recovery
     facts = FailureFacts(
         failure=failure,
         replica_type=member.type,
-        cause=observed.children.cause,
-        node=pod.spec.node_name if pod is not None and is_there and has_other_nodes else "",
+        cause=question.cause or observed.children.cause,
+        node=pod.spec.node_name if pod is not None and is_there and has_other_nodes and question.at_node else "",
+        has_other_nodes=has_other_nodes,
         is_handled=not is_there,
         memory_limit=_memory_limit(framework, observed, member.type),
         together=restarts_together(framework, observed),

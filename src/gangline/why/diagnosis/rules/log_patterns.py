@@ -8,7 +8,7 @@ import msgspec
 
 from gangline.api.denied_access import denied_access, grant_commands
 from gangline.base.python_packages import distribution_of
-from gangline.jobs.plan.restarts import PEER_FAILURE_PATTERN
+from gangline.jobs.plan.failures.ends import PEER_FAILURE_PATTERN
 from gangline.why.diagnosis.case import JobSnapshot, ReplicaFacts
 from gangline.why.diagnosis.failures import CLOCK_TOLERANCE, TRACEBACK_HEADER, ReplicaFailure
 from gangline.why.diagnosis.report import DiagnosisRule, RuleInput, RuleMatch
@@ -632,6 +632,52 @@ LOG_RULES = (
         "{who} called another collective than its peers, or with a tensor of another size: {what}.",
         (
             "let all ranks call the same collectives in the same order; TORCH_DISTRIBUTED_DEBUG=DETAIL shows which differ",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "gpu-fault",
+        "log: a hardware error of a GPU (ECC, Xid, off the bus)",
+        log_pattern(
+            r"(?P<what>uncorrectable ECC error|CUDA_ERROR_ECC_UNCORRECTABLE|fallen off the bus|GPU is lost"
+            r"|Xid \(PCI[^)]*\): \d+|CUDA_ERROR_HARDWARE_STACK_ERROR|NVLink[^:]*error)"
+        ),
+        "{who} met a hardware error of its GPU: {what}.",
+        (
+            "run it on another node, and have this GPU looked at: nvidia-smi -q -d ECC,PAGE_RETIREMENT",
+            "runPolicy.recovery: auto does so by itself (docs/recovery.md)",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "storage-fault",
+        "log: Input/output error, Stale file handle, Transport endpoint is not connected",
+        log_pattern(
+            r"(?:errno:? \d+\]?:? )?(?P<what>input/output error|stale (?:nfs )?file handle|transport endpoint is not connected|remote i/o error)"
+            r"|errno:? (?:5|107|116|121)\b",
+            {"what": "an I/O error"},
+            more=_mentioned_volume,
+        ),
+        "{who} cannot reach its storage: {what}.",
+        (
+            "is the server of volume {volume} up, and its mount healthy?",
+            "look at the storage and at its mount on the node: dmesg -T | tail",
+            "runPolicy.recovery: auto waits and tries again (docs/recovery.md)",
+            "{again}",
+        ),
+    ),
+    DiagnosisRule(
+        "service-unavailable",
+        "log: an HTTP service that is unreachable, overloaded or limits requests",
+        log_pattern(
+            r"(?P<what>max retries exceeded with url|\b50[234] (?:server error|service unavailable|bad gateway|gateway time-?out)"
+            r"|HTTP (?:error|status)[: ]+(?:429|50[234])|\b429 (?:client error|too many requests)|SlowDown|ServiceUnavailable"
+            r"|ReadTimeoutError|ConnectTimeoutError|no route to host|network is unreachable)",
+        ),
+        "{who} needs a service that does not answer now: {what}.",
+        (
+            "is the service up, and may this pod reach it? Try the request of the log by hand in the pod",
+            "runPolicy.recovery: auto waits and tries again (docs/recovery.md)",
             "{again}",
         ),
     ),

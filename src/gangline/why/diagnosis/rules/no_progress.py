@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from gangline.api.core import PodPhase
+from gangline.api.kubeflow.training import ConditionType
 from gangline.api.quantity import Quantity
 from gangline.stacks.groups import TEAM_KINDS, odd_groups, stack_groups
 from gangline.stacks.sentence import stacks_sentence
@@ -100,6 +101,24 @@ def _spins(case: JobSnapshot, replica: ReplicaFacts) -> bool:
     """Whether a replica only waits for its team, as Open MPI and NCCL do with all the CPU they get."""
     waiting = (group for group in stack_groups(case.stacks) if group.activity.kind in TEAM_KINDS)
     return replica.name in case.unmoved and any(replica.name in group.replicas for group in waiting)
+
+
+def stalled(scene: RuleInput) -> Iterator[RuleMatch]:
+    """The operator's watch has found the job without progress, where its silence alone says nothing."""
+    case = scene.snapshot
+    condition = next((one for one in case.job.conditions if one.type == ConditionType.STALLED), None)
+    running = running_replicas(case)
+    if condition is None or condition.status != "True" or case.job.is_finished or not running or is_stuck(case):
+        return
+    found, _, where = condition.message.partition(": ")
+    evidence = [where or found, *_stack_lines(case)]
+    if condition.last_transition_time is not None:
+        evidence.append(
+            f"the operator says so since {time_of_day(condition.last_transition_time)} ({condition.reason})"
+        )
+    blamed = [one.name for one in running if one.name in where] if condition.reason == "RankStands" else []
+    values = {"found": found, **_hang_steps(case, running)}
+    yield RuleMatch(tuple(blamed or (one.name for one in running)), values, tuple(evidence))
 
 
 def finished_peers(case: JobSnapshot) -> list[tuple[ReplicaFacts, datetime | None]]:
@@ -263,6 +282,16 @@ RUNNING_RULES = (
         "no line in the log and no CPU used for a minute (`--hung-after`), by anybody of the team; or all that use CPU wait for the others",
         hang,
         "{who} hangs: {signs} for {age}.{odd}",
+        (
+            "{dump}",
+            "{restart}",
+        ),
+    ),
+    DiagnosisRule(
+        "stalled",
+        "the operator's watch over running jobs found that this one makes no progress (condition `Stalled`)",
+        stalled,
+        "{who} stands still: {found}.",
         (
             "{dump}",
             "{restart}",

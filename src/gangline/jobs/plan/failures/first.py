@@ -1,0 +1,133 @@
+"""Which of the ends of a team was the first, by what each one says and by their times."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gangline.jobs.plan.failures.ends import (
+    EndKind,
+    ReplicaEnd,
+    end_kind,
+    error_message,
+    named_members,
+    onset,
+)
+from gangline.jobs.plan.failures.last_error import LastError
+
+COMPLAINT_SECONDS = 30.0
+"""A complaint is not the first failure if a replica that complains about nobody fails so soon afterwards: it may have
+taken its time to end after its connections broke."""
+TAKEN_SECONDS = 2.0
+"""The same for any end, if another replica was out of memory or evicted: its node notices that a moment late."""
+SUSPECT_SECONDS = 0.5
+CRASH_SECONDS = 0.25
+OWN_ERROR_SECONDS = 0.03
+"""How exactly times of different replicas can be compared on a busy machine."""
+
+
+class FirstEnd(msgspec.Struct, frozen=True):
+    """The first of several ends: its place among them, and whether times or kinds of ends decided that."""
+
+    index: int
+    order_known: bool = True
+
+
+class _Candidate(NamedTuple):
+    place: int
+    end: ReplicaEnd
+    error: LastError
+    kind: EndKind
+    earliest: float
+    latest: float
+
+    @property
+    def middle(self) -> float:
+        return (self.earliest + self.latest) / 2
+
+    @property
+    def is_silent(self) -> bool:
+        return not self.error.text.strip() or (not self.error.frames and self.error.at is None)
+
+
+def first_end(ends: Sequence[ReplicaEnd]) -> FirstEnd | None:
+    """The end that came first, and from which the others follow. None if there is none.
+
+    A replica that ended by itself beats one that complains about a peer, whatever its words; among equals the times of
+    errors and ends decide.
+    """
+    everyone = [_candidate(index, end) for index, end in enumerate(ends)]
+    everyone = [one for one in everyone if not one.end.was_stopped or one.earliest != float("inf")] or everyone
+    if not everyone:
+        return None
+    begin = min(one.latest for one in everyone)
+    pool = [one for one in everyone if one.kind < EndKind.COMPLAINT and one.earliest <= begin + COMPLAINT_SECONDS]
+    pool = pool or everyone
+    begin = min(one.latest for one in pool)
+    for kind, seconds in ((EndKind.TAKEN, TAKEN_SECONDS), (EndKind.CRASHED, CRASH_SECONDS)):
+        found = [one for one in pool if one.kind is kind and one.earliest <= begin + seconds]
+        if found:
+            return _earliest(found, everyone)
+    calm = [one for one in pool if one.kind < EndKind.SUSPECT and one.earliest <= begin + SUSPECT_SECONDS]
+    pool = calm or pool
+    begin = min(one.latest for one in pool)
+    own = [one for one in pool if one.kind is EndKind.OWN_ERROR and one.earliest <= begin + OWN_ERROR_SECONDS]
+    if own and all(one.end.is_exact for one in pool):
+        pool = own
+    return _earliest(pool, everyone)
+
+
+def _candidate(index: int, end: ReplicaEnd) -> _Candidate:
+    error = end.error
+    return _Candidate(index, end, error, end_kind(end, error), *onset(end, error))
+
+
+def _earliest(pool: Sequence[_Candidate], everyone: Sequence[_Candidate]) -> FirstEnd:
+    """The earliest of ends of one kind; where times do not tell, the one that others name, or that is unlike the others."""
+    best = min(pool, key=lambda one: (one.middle, one.earliest, _order(one.end.replica)))
+    rivals = [one for one in pool if one.earliest <= best.latest and best.earliest <= one.latest]
+    # An order that is known to the microsecond is one, even if two errors were read at the same time.
+    if len(rivals) == 1 or all(one.earliest == one.latest for one in rivals):
+        return FirstEnd(best.place)
+    named = _most_named(rivals, everyone)
+    if named is not None:
+        return FirstEnd(named.place)
+    odd = _odd_one(rivals, everyone)
+    chosen = odd or best
+    known = all(one.end.is_exact or one.error.at is not None for one in rivals)
+    return FirstEnd(chosen.place, known)
+
+
+def _most_named(rivals: Sequence[_Candidate], everyone: Sequence[_Candidate]) -> _Candidate | None:
+    """The replica whose rank, or index if there are no ranks, the errors of others name; None if they name several."""
+    votes: Counter[int] = Counter()
+    for one in everyone:
+        own = _number(one.end)
+        votes.update(number for number in named_members(error_message(one.error)) if number != own)
+    named = [one for one in rivals if votes[_number(one.end)]]
+    return named[0] if len(named) == 1 else None
+
+
+def _odd_one(rivals: Sequence[_Candidate], everyone: Sequence[_Candidate]) -> _Candidate | None:
+    """The one replica that ended in silence among peers that had something to say, or the other way round."""
+    silent = [one for one in everyone if one.is_silent]
+    loud = [one for one in everyone if not one.is_silent]
+    for few, many in ((silent, loud), (loud, silent)):
+        if len(few) == 1 < len(many) and few[0] in rivals:
+            return few[0]
+    codes = Counter(one.end.exit_code for one in everyone)
+    rare = [one for one in rivals if codes[one.end.exit_code] == 1]
+    return rare[0] if len(rare) == 1 and len(everyone) > 2 else None
+
+
+def _number(end: ReplicaEnd) -> int:
+    if end.rank is not None:
+        return end.rank
+    index = end.replica.rpartition("-")[2]
+    return int(index) if index.isascii() and index.isdigit() else -1
+
+
+def _order(replica: str) -> tuple[str, int]:
+    kind, _, index = replica.rpartition("-")
+    return (kind, int(index)) if index.isdigit() else (replica, 0)

@@ -1,0 +1,1 @@
+"""Teams whose life is written down, for tests of the hang watcher."""

@@ -39,7 +39,7 @@ from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.pods.replicas import UNINDEXED_TYPE, Member, training_status
 from gangline.progress.line import CHECKPOINT_BEGIN, parse_progress
 
-WRITE_INTERVAL = timedelta(minutes=1)
+LEDGER_INTERVAL = timedelta(minutes=1)
 """A status in which only the ledger changed is written no sooner than this after its last entry, and only if a replica
 does something else than before: the time that passes is no news."""
 MAX_REMEMBERED = 4096
@@ -75,7 +75,9 @@ class GoodputBook:
         return current.ledger if current is not None else None
 
 
-def plan_with_goodput(observed: ObservedJob[J], plan: JobPlan, ledger: GoodputLedger | None) -> JobPlan:
+def plan_with_goodput(
+    observed: ObservedJob[J], plan: JobPlan, ledger: GoodputLedger | None, interval: timedelta = LEDGER_INTERVAL
+) -> JobPlan:
     """The plan with the ledger in its status, if that is written anyway, or if it is time to write the ledger alone."""
     written = observed.job.status.goodput
     if ledger is None:
@@ -86,7 +88,7 @@ def plan_with_goodput(observed: ObservedJob[J], plan: JobPlan, ledger: GoodputLe
     # The definition of another operator has no such field: it would be written for ever, and never be there.
     if written is None or written.replicas == ledger.replicas:
         return plan
-    remaining = written.until + WRITE_INTERVAL - observed.now
+    remaining = written.until + interval - observed.now
     if remaining <= timedelta():
         return with_ledger
     delays = (remaining, plan.requeue_after)

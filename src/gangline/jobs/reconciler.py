@@ -13,7 +13,7 @@ from gangline.jobs.bounded import BoundedDict
 from gangline.jobs.cause_reader import CauseReader
 from gangline.jobs.executor import CreateRejected, Executor, rejections
 from gangline.jobs.framework import Framework, J
-from gangline.jobs.goodput import GoodputBook, plan_with_goodput
+from gangline.jobs.goodput import LEDGER_INTERVAL, GoodputBook, plan_with_goodput
 from gangline.jobs.log_tails import LogTailCache, LogTailReader
 from gangline.jobs.observer import Observer
 from gangline.jobs.pacing import COUNTER_INTERVAL, MAX_REMEMBERED, StatusPacer
@@ -65,6 +65,7 @@ class CachedJobReconciler(Generic[J]):
         causes: CauseReader | None = None,
         *,
         cache_is_current: bool = False,
+        ledger_interval: timedelta = LEDGER_INTERVAL,
     ) -> None:
         """`verdict_retries` may be shared by reconcilers that follow each other.
 
@@ -77,7 +78,7 @@ class CachedJobReconciler(Generic[J]):
         self._log_tails, self._causes = LogTailCache(logs, framework), causes
         self._pacer = StatusPacer(clock or SystemClock(), counter_interval, cache_is_current=cache_is_current)
         self._verdict_retries = verdict_retries or VerdictRetries()
-        self._goodput = GoodputBook()
+        self._goodput, self._ledger_interval = GoodputBook(), ledger_interval
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """One reconcile of one job. Returns after how long to look again although nothing changes; None: no need."""
@@ -111,7 +112,7 @@ class CachedJobReconciler(Generic[J]):
         delay = self._pacer.counters_due_in(observed, plan)
         if delay is not None:
             return delay
-        plan = plan_with_goodput(observed, plan, ledger)
+        plan = plan_with_goodput(observed, plan, ledger, self._ledger_interval)
         if self._pacer.defer_status(observed, plan):
             await self._apply(observed, plan, defer_status=True)
             return timedelta()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gangline.api.kubeflow.training import ConditionType, JobStatus
-from gangline.jobs.goodput import account
+from gangline.jobs.goodput import LEDGER_INTERVAL, account
 from gangline.jobs.plan.conditions import status_with_condition
 from gangline.jobs.plan.stall import Stall
 from support.builders.timed_teams import TimedTeam
@@ -14,8 +14,15 @@ from support.builders.timed_teams import TimedTeam
 pytestmark = pytest.mark.asyncio
 
 
-async def running_team(workers: int = 1) -> TimedTeam:
-    team = TimedTeam(workers)
+def new_team() -> TimedTeam:
+    """A team whose operator waits with its writes, as a real one."""
+    team = TimedTeam(workers=1)
+    team.world.operator.reconciler._ledger_interval = LEDGER_INTERVAL
+    return team
+
+
+async def running_team() -> TimedTeam:
+    team = new_team()
     await team.settle()
     await team.bind()
     await team.start()
@@ -42,7 +49,7 @@ async def test_a_pod_event_that_changes_nothing_writes_nothing() -> None:
 
 
 async def test_a_replica_that_does_something_else_is_written_after_a_minute_and_once() -> None:
-    team = TimedTeam(workers=1)
+    team = new_team()
     await team.settle()
     assert team.ledger.replicas == {"queueing": 2}
     await team.wait(10)
@@ -70,7 +77,7 @@ async def test_the_reports_of_a_job_that_trains_bring_no_other_writes_than_their
 
 
 async def test_a_definition_without_the_field_is_not_written_to_again_and_again() -> None:
-    team = TimedTeam(workers=1)
+    team = new_team()
     store = team.world.server._store
 
     def pruned(resource: str, name: str, body: dict[str, object]) -> dict[str, object]:

@@ -76,8 +76,9 @@ class SimulatedOperator:
             Executor(self.client, self.expectations, self.recorded_events),
             RecordedLogs(world),
             world.clock,
-            # Counters that are written later would make two worlds differ by chance.
+            # What is written later would make two worlds differ by chance.
             counter_interval=timedelta(),
+            ledger_interval=timedelta(),
             causes=world.causes,
             cache_is_current=first,
         )

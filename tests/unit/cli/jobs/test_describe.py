@@ -104,6 +104,14 @@ def test_a_page_shows_the_first_failure_with_its_log() -> None:
     assert "worker-1| step 2" in lines()
 
 
+def test_a_page_says_what_the_time_of_the_replicas_went_into() -> None:
+    ledger = {"seconds": {"queueing": 10, "working": 30}}
+    body = {**JOB.body, "status": {**JOB.body["status"], "goodput": ledger}}
+    lines = describe_page(ServerJob(JOB.resource, body), [], [], NOW).splitlines()
+    assert "Goodput:       working 75 %, queueing 25 % of 40s" in lines
+    assert "Goodput" not in describe_page(JOB, [], [], NOW)
+
+
 def test_a_page_ends_with_events() -> None:
     assert lines()[-1] == "30m Normal R Pod/linear-worker-1 m"
 

@@ -54,6 +54,8 @@ class JobAccount(NamedTuple):
 
     ledger: GoodputLedger
     activities: Mapping[Member, Activity] = {}
+    # The pods, as they were seen then, and what they said: of one that has not changed it is not computed again.
+    courses: Mapping[Member, tuple[Pod, Course]] = {}
 
 
 class GoodputBook:
@@ -114,7 +116,7 @@ def account(
     if was_suspended or (is_suspended and before is None):
         ledger = skipped(ledger, now)
     known = before.activities if before is not None else {}
-    team = _Team.of(framework, observed, status, ledger, known)
+    team = _Team.of(framework, observed, status, ledger, before or JobAccount(ledger))
     courses = _booked_courses(observed, ledger, team.courses, known)
     ledger = accrue(_with_stall(observed, ledger), courses, team.running, now)
     if status.finished:
@@ -127,7 +129,7 @@ def account(
     ledger = msgspec.structs.replace(
         ledger, replicas=ordered_seconds(counts), formed_round=team.formed_round, reached=team.reached
     )
-    return JobAccount(ledger, own)
+    return JobAccount(ledger, own, {member: (pod, team.courses[member]) for member, pod in team.pods.items()})
 
 
 def _with_stall(observed: ObservedJob[J], ledger: GoodputLedger) -> GoodputLedger:
@@ -191,6 +193,7 @@ def _at_last(course: Course | None) -> Activity:
 class _Team(NamedTuple):
     """What the pods of a job say about it as a whole."""
 
+    pods: Mapping[Member, Pod]
     courses: Mapping[Member, Course]
     # What a replica does whose process runs.
     running: Course
@@ -204,21 +207,18 @@ class _Team(NamedTuple):
         observed: ObservedJob[J],
         status: JobStatus,
         ledger: GoodputLedger,
-        known: Mapping[Member, Activity],
+        before: JobAccount,
     ) -> "_Team":
-        container, now = framework.facts.container, observed.now
+        container, now, known = framework.facts.container, observed.now, before.activities
         pods = seat_pods(observed)
         courses: dict[Member, Course] = {}
         for member, pod in pods.items():
-            training = training_status(pod, container)
-            course, before = pod_course(pod, training, now, now), known.get(member)
-            if course[-1].activity is before:
-                # It was so at the last entry, too.
-                course = pod_course(pod, training, now, ledger.until)
-            elif before is not None and training == _NO_CONTAINER:
-                # An evicted pod does not tell any more what its container did.
-                course = (ActivityChange(ALWAYS, before), course[-1])
-            courses[member] = course
+            seen = before.courses.get(member)
+            if seen is not None and seen[0] is pod:
+                courses[member] = seen[1]
+            else:
+                training = training_status(pod, container)
+                courses[member] = _pod_course(pod, training, now, ledger, known.get(member))
         reached, restarted = _reached(observed, status, ledger.reached, pods, container)
         number = observed.job.status.ledger.round
         formed_at = ALWAYS if ledger.formed_round == number else _formed_at(observed, container)
@@ -230,7 +230,20 @@ class _Team(NamedTuple):
             running = _waiting_course(running, formed_at)
         # A restart of the whole team begins a new round, whose processes are still to come.
         formed = number if formed_at is not None else ledger.formed_round
-        return cls(courses, running, formed, reached)
+        return cls(pods, courses, running, formed, reached)
+
+
+def _pod_course(
+    pod: Pod, training: ContainerStatus, now: datetime, ledger: GoodputLedger, before: Activity | None
+) -> Course:
+    course = pod_course(pod, training, now, now)
+    if course[-1].activity is before:
+        # It was so at the last entry, too.
+        return pod_course(pod, training, now, ledger.until)
+    if before is not None and training == _NO_CONTAINER:
+        # An evicted pod does not tell any more what its container did.
+        return (ActivityChange(ALWAYS, before), course[-1])
+    return course
 
 
 def _waiting_course(running: Course, formed_at: int | None) -> Course:

@@ -1,6 +1,7 @@
 """Signs of life of pods whose containers are processes of this machine: their log files, CPU time, and bytes."""
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,14 +111,15 @@ def _usage(pids: Iterable[int]) -> _Usage | None:
     """What processes have used; None if none of them lives."""
     seconds, moved, states = 0.0, 0, []
     for pid in pids:
-        with suppress(psutil.Error, AttributeError):
+        with suppress(psutil.Error):
             process = psutil.Process(pid)
             with process.oneshot():
                 times = process.cpu_times()
                 states.append(process.status())
                 seconds += times.user + times.system
-                counters = process.io_counters()
-                moved += getattr(counters, "read_chars", 0) + getattr(counters, "write_chars", 0)
+                if sys.platform == "linux":
+                    counters = process.io_counters()
+                    moved += counters.read_chars + counters.write_chars
     if not states:
         return None
     return _Usage(seconds, moved, all(state in _STOPPED for state in states))

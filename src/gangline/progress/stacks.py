@@ -1,5 +1,6 @@
 """Lets `gangline stacks` read this program where the system forbids to read it from outside. Standard library only."""
 
+import contextlib
 import os
 import sys
 
@@ -13,18 +14,15 @@ def offer_stacks() -> bool:
     SIGURG, because a program that does not expect it ignores it. Nothing happens where the program uses that signal
     itself, and outside of Linux. `report` calls it; a program that reports no progress may call it at its start.
     """
-    if sys.platform != "linux":
-        return False
-    import faulthandler
-    import fcntl
-    import signal
+    if sys.platform == "linux":
+        import faulthandler
+        import fcntl
+        import signal
 
-    try:
-        if signal.getsignal(signal.SIGURG) is not signal.SIG_DFL:
-            return False
-        file = os.memfd_create(f"{FILE_NAME}-{os.getpid()}")
-        fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
-        faulthandler.register(signal.SIGURG, file=file, all_threads=True)
-    except (OSError, RuntimeError, ValueError):
-        return False
-    return True
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            if signal.getsignal(signal.SIGURG) is signal.SIG_DFL:
+                file = os.memfd_create(f"{FILE_NAME}-{os.getpid()}")
+                fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+                faulthandler.register(signal.SIGURG, file=file, all_threads=True)
+                return True
+    return False

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gangline.stacks.compare import unmoved
@@ -172,7 +173,7 @@ def test_a_program_that_is_stopped(start: Start, tmp_path: Path) -> None:
     one = target(process)
     standing(SLEEPS, one)
     process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    wait_until_blocking(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     assert stacks_sentence(stack_groups(sample(one))) == "worker-0 (rank 0) is stopped (SIGSTOP) (train.py:3)"
 
 

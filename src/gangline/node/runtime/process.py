@@ -66,13 +66,11 @@ class SupervisedProcess:
 
     def _watch_end(self) -> None:
         """Note when the process ends. The kernel keeps the order of ends, however late the loop looks at them."""
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            # It has ended already, or this is not Linux: the shim's own record has to do.
-            return
-        self._end_descriptor = descriptor
-        asyncio.get_running_loop().add_reader(descriptor, self._on_end)
+        if sys.platform == "linux":
+            # If it has ended already, and elsewhere, the shim's own record has to do.
+            with suppress(OSError):
+                self._end_descriptor = os.pidfd_open(self.pid)
+                asyncio.get_running_loop().add_reader(self._end_descriptor, self._on_end)
 
     def _on_end(self) -> None:
         self.ended_at = self._clock.now()

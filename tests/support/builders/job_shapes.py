@@ -235,6 +235,8 @@ def filled_example(model: type[msgspec.Struct]) -> Any:
 
 def _example(found: inspect.Type) -> Any:
     match found:
+        case inspect.Metadata(extra={"format": "micro-time"}):
+            return "2026-01-02T15:04:05.000000Z"
         case inspect.Metadata(type=inner):
             return _example(inner)
         case inspect.UnionType(types=types):

@@ -68,7 +68,7 @@ def test_all_options_are_read() -> None:
     assert (otherwise.action, otherwise.causes) == (RecoveryAction.FAIL, ())
 
 
-CAUSES = "write a rule of gangline why, stalled, or one of bug, configuration, infrastructure, memory, storage, network, hang, capacity, unknown"
+CAUSES = "write a rule of why, stalled, or one of bug, configuration, infrastructure, memory, storage, network, hang, capacity, unknown"
 ACTIONS = "write one of Fail, Stop, RestartReplica, RestartJob, RestartElsewhere, RaiseMemory, Retry"
 MISTAKES: dict[str, tuple[Any, str]] = {
     "another word": ("automatic", 'is "automatic"; write auto, or rules: [{when: ..., then: ...}]'),

@@ -207,7 +207,7 @@ class _PolicyReader:
         hint = f"do you mean {close[0]}? " if close else ""
         self._add(
             path,
-            f'is "{cause}", which is no cause; {hint}write a rule of gangline why, {STALLED}, or one of'
+            f'is "{cause}", which is no cause; {hint}write a rule of why, {STALLED}, or one of'
             f" {', '.join(classes)}",
         )
 

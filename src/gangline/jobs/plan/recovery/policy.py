@@ -207,8 +207,7 @@ class _PolicyReader:
         hint = f"do you mean {close[0]}? " if close else ""
         self._add(
             path,
-            f'is "{cause}", which is no cause; {hint}write a rule of why, {STALLED}, or one of'
-            f" {', '.join(classes)}",
+            f'is "{cause}", which is no cause; {hint}write a rule of why, {STALLED}, or one of {", ".join(classes)}',
         )
 
     def _read_numbers(self, path: str, value: Mapping[str, Any], fields: dict[str, Any]) -> None:

@@ -91,7 +91,8 @@ class ClusterSignReader:
 
     def _refuse(self, what: str, why: str) -> None:
         if what not in self._refused:
-            log.warning("hangs are found later: signs of life cannot be read", extra={"what": what, "error": why})
+            # No warning: the rights for it are optional.
+            log.info("hangs are found later: signs of life cannot be read", extra={"what": what, "error": why})
         self._refused[what] = self._clock.monotonic() + RETRY_SECONDS
 
 

@@ -59,6 +59,7 @@ async def test_a_cluster_says_the_last_lines_of_a_few_and_the_cpu_of_all(monkeyp
 async def test_what_the_server_refuses_is_said_once_and_not_asked_again_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "gangline.health")
     server, clock = FakeServer(monkeypatch), FakeClock()
     server.refusals = {"logs": Forbidden(Status(code=403)), "metrics": NotFound(Status(code=404))}
     reader = ClusterSignReader(cast(Any, server), clock)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.meta import JSON
 from gangline.timeline.facts import child, condition, end_text, integer, moment, text, unix_time
 from gangline.timeline.job_history import JobHistory, job_failed, replica_counts, stalls
@@ -107,7 +108,9 @@ def _replica_marks(pods: Iterable[PodLife], times: JobTimes) -> Iterator[Timelin
                 yield TimelineMark(MarkKind.RESTART, run.started, row, f"restart {attempts[row]}")
             attempts[row] = attempts.get(row, 0) + 1
             is_last = number == len(life.runs) - 1
-            if run.ended is not None and run.exit_code != 0 and not (is_last and was_stopped(life, run.ended)):
+            if run.ended is None or run.reason in IN_PLACE_REASONS or (is_last and was_stopped(life, run.ended)):
+                continue
+            if run.exit_code != 0:
                 reason = life.reason if life.reason and is_last else run.reason
                 yield TimelineMark(failure_kind(reason), run.ended, row, end_text(run.exit_code, reason))
         ended[row] = min(time for time in (life.deleted, life.ended, life.gone, END) if time is not None)

@@ -16,6 +16,8 @@ IN_PLACE_REASON = "RestartedInPlace"
 """Reason of a process that our node ended for a restart in place: it has not failed."""
 IN_PLACE_REASONS = (IN_PLACE_REASON, "RestartingAllContainers")
 """The same with that of the kubelet of Kubernetes."""
+HOLD_CONTAINER = "gangline-hold"
+"""The container that keeps a pod of a real kubelet from ending with its program."""
 
 _ORDER = re.compile(r"(\d{1,9})( stop)?")
 

@@ -3,10 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from gangline.api.in_place import IN_PLACE_REASON, InPlaceOrder, in_place_order
+from gangline.api.in_place import HOLD_CONTAINER, IN_PLACE_REASON, InPlaceOrder, in_place_order
 from gangline.api.meta import JSON
 from gangline.frameworks.pytorch import PyTorch
-from gangline.jobs.pods.held_pods import HOLD_CONTAINER
 from gangline.jobs.site import Site
 from gangline.testing.world.world import World
 from support.cases.recovery_faults import NODES, WorldCauses, recovery_world, start_pods

@@ -5,10 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
-from gangline.api.in_place import in_place_order
-
-HOLD_CONTAINER = "gangline-hold"
-"""The container that keeps a pod of a real kubelet from ending with its program."""
+from gangline.api.in_place import HOLD_CONTAINER, in_place_order
 
 
 def program_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:

@@ -10,9 +10,8 @@ their logs and exit codes with them. So it is not the program whose end restarts
   that none meets a process of the team before.
 """
 
-from gangline.api.in_place import IN_PLACE_ANNOTATION
+from gangline.api.in_place import HOLD_CONTAINER, IN_PLACE_ANNOTATION
 from gangline.api.meta import JSON
-from gangline.jobs.pods.held_pods import HOLD_CONTAINER
 
 GATE_CONTAINER = "gangline-gate"
 RESTART_CODE = 88

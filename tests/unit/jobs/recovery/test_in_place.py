@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gangline.api.in_place import IN_PLACE_ANNOTATION, InPlaceOrder, in_place_order
+from gangline.api.in_place import HOLD_CONTAINER, IN_PLACE_ANNOTATION, InPlaceOrder, in_place_order
 from gangline.api.kubeflow.training import ConditionType
-from gangline.jobs.pods.held_pods import HOLD_CONTAINER
 from gangline.jobs.pods.in_place_containers import GATE_CONTAINER
 from gangline.jobs.site import Site
 from gangline.testing.world.kubelet import Kubelet

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gangline.api.codec.codec import decode
-from gangline.api.in_place import IN_PLACE_ANNOTATION
+from gangline.api.in_place import HOLD_CONTAINER, IN_PLACE_ANNOTATION
 from gangline.api.kubeflow.kinds import PyTorchJob
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.defaults import problems
@@ -22,7 +22,6 @@ from gangline.jobs.plan.recovery.policy import (
     RecoveryAction,
     parse_recovery,
 )
-from gangline.jobs.pods.held_pods import HOLD_CONTAINER
 from gangline.jobs.pods.in_place_containers import GATE_CONTAINER, RESTART_CODE
 from support.cases.recovery_faults import FAULTS, recovery_world, start_pods, strike
 

@@ -89,9 +89,8 @@ async def test_1_35_offers_it_behind_its_gate(release: tuple[Client, Release]) -
 
 @pytest.fixture(params=["usual", pytest.param("1.35", marks=needs_1_35)])
 def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealServer]:
-    assets, flags = find_assets(), ()
-    if request.param == "1.35":
-        assets, flags = ASSETS, (f"--feature-gates={GATES}",)
+    is_newer = request.param == "1.35"
+    assets, flags = ASSETS if is_newer else find_assets(), [f"--feature-gates={GATES}"] if is_newer else []
     with RealServer(assets, directory=tmp_path / "server", flags=flags, users={**USERS, OPERATOR: ()}) as server:
         install_crds(server, GANGLINE_OPERATOR.crds())
         for document in installed_rights({"namespace": {"create": True}}):

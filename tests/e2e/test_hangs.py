@@ -14,7 +14,7 @@ from support.frameworks import FrameworkEnvironments, JobRunner
 from support.health.programs import FRAMEWORK_HANGS, PLAIN_HANGS, QUIET_PROGRAMS, HangProgram
 from support.requirements import skip_or_fail
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 FLOOR = ("--hung-after", "6s", "--no-dashboard")
 """A sixth of the usual time and less: the watch samples more often, too."""

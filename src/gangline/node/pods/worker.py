@@ -11,6 +11,7 @@ import msgspec
 
 from gangline.api.core import Pod, is_terminal_phase
 from gangline.api.drill import FaultKind, fault_request, fault_response
+from gangline.api.in_place import in_place_order
 from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, PROGRESS_ANNOTATION
 from gangline.api.meta import Condition, Key
 from gangline.base.tasks import run_all
@@ -222,6 +223,7 @@ class PodWorker:
             grace=timedelta(seconds=spec.termination_grace_period_seconds),
             termination=self._termination,
             has_controller=pod.metadata.controller is not None,
+            order=in_place_order(self._latest.metadata.annotations),
             backoff=self._context.settings.backoff,
         )
 

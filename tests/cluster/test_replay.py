@@ -13,6 +13,7 @@ from gangline.api.drill import FaultKind
 from support.cases.replay_faults import CLUSTER_CASES, SECRET_NAME, SECRETS, ReplayCase
 from support.nodes.inside import NodeCluster
 from support.nodes.jobs import IMAGE, pods_of
+from support.nodes.node import BUSYBOX
 from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -50,6 +51,7 @@ def play(cluster: NodeCluster, namespace: str, case: ReplayCase, folder: Path) -
         cluster.wait(f"pytorchjob/{case.name}", "Running", namespace)
         wait_until_blocking(lambda: all_run(cluster, namespace, case.name), seconds=120)
         flags = ["--kill", case.replica, "--yes", "--namespace", namespace, "--context", "nodes"]
+        flags += ["--debug-image", BUSYBOX]
         cluster.gangline("drill", case.name, *flags)
     cluster.wait(f"pytorchjob/{case.name}", "Failed", namespace)
     file = folder / f"{case.name}.bundle"
@@ -101,7 +103,7 @@ def test_a_drill_in_a_cluster_is_shown_first_and_done_with_yes(installed: NodeCl
     assert "would send SIGKILL" in shown.errors
     assert f"needs: create pods in namespace {namespace}" in shown.errors
     assert all_run(installed, namespace, case.name)
-    done = installed.gangline("drill", case.name, "--kill", "worker-1", "--yes", *flags)
+    done = installed.gangline("drill", case.name, "--kill", "worker-1", "--yes", *flags, "--debug-image", BUSYBOX)
     assert done.code == 0, done
     assert "worker-1 killed (" in done.output
     assert "training survived" in done.output

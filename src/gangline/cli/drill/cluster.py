@@ -136,7 +136,12 @@ class ClusterInjector:
             states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
             waiting: JSON = next((one["waiting"] for one in states if one.get("waiting")), {})
             if status.get("phase") == "Failed":
-                raise InputError(f"the pod that sends the signal failed: {await self._helper_log(key) or status}")
+                ended: JSON = next((one["terminated"] for one in states if one.get("terminated")), {})
+                reason = await self._helper_log(key) or ended.get("message") or status.get("reason") or "Failed"
+                raise InputError(
+                    f"the pod that sends the signal failed: {str(reason).strip().splitlines()[-1]}; "
+                    "if its image has no sh, name one that has: --debug-image IMAGE"
+                )
             if status.get("phase") in ("Running", "Succeeded"):
                 return
             stuck = waiting.get("reason", "") not in ("", "ContainerCreating", "PodInitializing")

@@ -321,10 +321,10 @@ class ContainerRunner:
         self._process.kill()
         return True
 
-    def freeze(self, *, frozen: bool) -> None:
-        """Stop the process group (SIGSTOP), or let it continue."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process group."""
         if self._process is not None:
-            self._process.freeze(frozen=frozen)
+            self._process.send_signal(number)
 
     async def shut_down(self, grace: timedelta) -> None:
         """End the process because the node ends. The end is not reported: the tasks that watched it are cancelled."""

@@ -24,7 +24,7 @@ from gangline.node.pod_types import RUN_PODS, RunContainer, RunContainerStatus, 
 from gangline.node.pods.background_loops import volume_refresher, watch_progress, watch_volume_sizes
 from gangline.node.pods.container import ContainerRunner
 from gangline.node.pods.context import NodeContext, WorkerTask, spawn_supervised
-from gangline.node.pods.fault_injection import FaultInjector, FaultTarget, resume_all
+from gangline.node.pods.fault_injection import FaultInjector, FaultTarget, bad_node_message, resume_all
 from gangline.node.pods.launch import PodSandbox
 from gangline.node.pods.plan import (
     PodObservation,
@@ -193,10 +193,12 @@ class PodWorker:
         self._last_fault_id = request.id
         if response is not None and response.id == request.id:
             # An earlier node carried it out, and may have ended before it undid the fault.
-            if request.fault is FaultKind.SLOW:
+            if request.fault in (FaultKind.SLOW, FaultKind.HANG):
                 resume_all(self.containers)
             return
-        target = FaultTarget(pod, lambda: self.containers, lambda: self._volumes, self._terminate)
+        target = FaultTarget(
+            pod, lambda: self.containers, lambda: self._volumes, self._terminate, lambda: self._isolation
+        )
         injector = FaultInjector(request, target, self._context)
         self._fault_tasks.append(spawn_supervised(group, injector.run, f"drill {request.fault}"))
 
@@ -375,6 +377,9 @@ class PodWorker:
     async def _prepare(self, pod: RunPod) -> None:
         """Prepare network and volumes; retries until both are there."""
         problem = ""
+        if self._context.faults.bad_node.is_bad and not self._already_finished:
+            self._terminate(Termination("UnexpectedAdmissionError", bad_node_message(self._context.settings.name)))
+            return
         while not self._already_finished:
             try:
                 self._isolation = await self._context.network.join(pod)

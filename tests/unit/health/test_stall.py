@@ -13,15 +13,18 @@ from support.health.teams import (
     DOWNLOADS,
     EVALUATES,
     FILE_LOCK,
+    IN_TENSORFLOW,
     LISTENS,
     LOCKED,
     ONE_LONG_CALL,
     READS,
+    RECEIVES,
     SAVES,
     SAVES_BY_NAME,
     SERVES,
     SLEEPS,
     SPINS,
+    STANDS_IN_SOCKET,
     STOPPED,
     TRAINS,
     WAITS,
@@ -73,6 +76,9 @@ HEALTHY = {
     ),
     "a download at the start": Team(
         pair(then((DOWNLOADS, 1200), last=TRAINS), then((WAITS, 1200), last=TRAINS)), steps=every(1, start=1200)
+    ),
+    "a download so slow that hardly any CPU is used": Team(
+        pair(then((RECEIVES, 1200), last=TRAINS), then((WAITS, 1200), last=TRAINS)), steps=every(1, start=1200)
     ),
     "quiet parameter servers": Team(
         {"ps-0": always(SERVES), "ps-1": always(SERVES), "worker-0": always(TRAINS)}, steps=every(20)
@@ -138,6 +144,23 @@ HANGS = {
         Team(pair(then((TRAINS, 60), last=ONE_LONG_CALL), then((TRAINS, 60), last=LOCKED)), steps=every(1, 60)),
         "RankStands",
         ("worker-1",),
+    ),
+    "one waits for bytes that never come": (
+        Team(pair(then((TRAINS, 60), last=WAITS), then((TRAINS, 60), last=STANDS_IN_SOCKET)), steps=every(1, 60)),
+        "RankStands",
+        ("worker-1",),
+    ),
+    "one stands, and the other is in an operation that does not end": (
+        Team(pair(then((TRAINS, 60), last=IN_TENSORFLOW), then((TRAINS, 60), last=LOCKED)), steps=every(1, 60)),
+        "RankStands",
+        ("worker-1",),
+    ),
+    "a parameter server is stopped": (
+        Team(
+            {"ps-0": then((SERVES, 60), last=STOPPED), **pair(then((TRAINS, 60), last=WAITS))}, steps=every(1, 60)
+        ),
+        "RankStands",
+        ("ps-0",),
     ),
     "one is stopped, the other waits": (
         Team(pair(then((TRAINS, 60), last=WAITS), then((TRAINS, 60), last=STOPPED)), steps=every(1, 60)),

@@ -182,6 +182,9 @@ def test_four_hangs_are_found_with_their_ranks_and_a_quiet_job_is_left_alone(
         assert re.fullmatch(rf"no progress for \d+ s: {HANGS[name].message}", condition["message"]), condition
         assert (condition["status"], condition["reason"]) == ("True", "RankStands"), condition
     assert max(delays.values()) <= LIMIT_SECONDS, delays
+    zombies = "grep -l '^State:.Z' /proc/[0-9]*/status || true"
+    left = installed.kubectl("exec", "gloo-worker-0", "--namespace", namespace, "--", "sh", "-c", zombies)
+    assert left == "", "reading stacks left processes behind"
     installed.wait("pytorchjob/quiet", "Succeeded", namespace, seconds=400)
     assert "quiet" not in stalls(installed, namespace)
 

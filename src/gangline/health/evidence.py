@@ -119,10 +119,12 @@ def _place_state(standing: list[RankPlace]) -> RankActivity:
 
 def _process_state(before: ProcessStack | None, after: ProcessStack, seconds: float) -> RankActivity | None:
     """Whether a process moves or computes; None if it stands still, or spins while it waits for the team."""
+    kind = activity(after, deciding_thread(after)).kind
+    if kind == "ended":
+        return None
     if before is None or before.command != after.command:
         return RankActivity.MOVES
-    kind = activity(after, deciding_thread(after)).kind
-    if kind in ("ended", "stopped"):
+    if kind == "stopped":
         return None
     # On a machine with too much to do a process that computes may hardly get the CPU, but it wants to run.
     used = after.cpu_seconds - before.cpu_seconds

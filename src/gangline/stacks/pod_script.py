@@ -2,7 +2,8 @@
 
 It needs no more than `/proc`, `cat`, `tr`, `grep`, `sed` and `readlink`, which BusyBox has, and uses py-spy where it is.
 It prints only variables that name a rank: an environment has secrets. Source lines are those of the user's own frames;
-whoever reads them is ended after a second, because the file system may be what hangs.
+whoever reads them is ended after a second, because the file system may be what hangs. Every process that the script starts
+ends before it, or is waited for: the first process of a container does not take in those that others leave behind.
 """
 
 import re
@@ -33,7 +34,7 @@ code_of() {
       *) path=$1/cwd/$file ;;
     esac
     echo "@line $line $file"
-    timeout -s KILL 1 sed -n "$line{s/^/@code /p;q;}" "$path"
+    sed -n "$line{s/^/@code /p;q;}" "$path"
   done
 }
 echo "@self $$"
@@ -58,7 +59,13 @@ for file in $files; do
   esac
   [ -n "$spy" ] || { echo "@missing"; continue; }
   dump=$("$spy" dump --json FLAGS --pid "$pid" 2>&1) || dump=$("$spy" dump --json --pid "$pid" 2>&1)
-  printf '%s\n' "$dump" | code_of "$folder" 2>/dev/null
+  printf '%s\n' "$dump" | code_of "$folder" 2>/dev/null &
+  reader=$!
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    case $(cat "/proc/$reader/stat" 2>/dev/null) in '' | *') Z '*) break ;; esac
+    sleep 0.1
+  done
+  case $(cat "/proc/$reader/stat" 2>/dev/null) in '' | *') Z '*) wait "$reader" ;; *) kill -9 "$reader" ;; esac
   echo "@dump"
   printf '%s\n' "$dump"
 done

@@ -283,9 +283,9 @@ lgb.train(parameters, lgb.Dataset(features, features[:, 0] > 0), 1000, callbacks
 )
 
 FRAMEWORK_HANGS["lightgbm-that-spins"] = HangProgram(
-    # Threads of OpenMP that have nothing to do wait with a busy CPU.
-    'import os\nos.environ["OMP_WAIT_POLICY"] = "active"\n'
-    + FRAMEWORK_HANGS["lightgbm-one-rank-stays-away"].text.replace('"num_threads": 1', '"num_threads": 2'),
+    # The rank that waits has a thread of OpenMP that has nothing to do, and waits for that with a busy CPU.
+    'import os\nif os.environ["RANK"] == "0":\n    os.environ["OMP_WAIT_POLICY"] = "active"\n'
+    + FRAMEWORK_HANGS["lightgbm-one-rank-stays-away"].text.replace('"num_threads": 1', '"num_threads": 2 - rank'),
     "RankStands",
     r"worker-0 \(rank 1\) waits for a lock",
     "light",
@@ -309,7 +309,7 @@ if strategy.cluster_resolver.task_id == 1:
 step()
 """,
     "RankStands",
-    r"worker-0 \(rank 0\) .*; worker-1 \(rank 1\) waits for a lock \(program\.py:13\)",
+    r"worker-0 is in a TensorFlow operation \(program\.py:13\); worker-1 waits for a lock \(program\.py:12\)",
     "tensorflow",
     ("--nproc", "2", "--kind", "TFJob"),
     is_usual=True,

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from gangline.health.evidence import RankActivity, TeamSample, team_evidence
 from gangline.health.settings import WatchSettings
 from gangline.health.signs import ObservedTime
 from gangline.health.stall import Look, duration_words
+from support.builders.stacks import all_reduce, process, rank
 from support.health.teams import (
     ALL_REDUCE,
     COMPILES,
@@ -317,3 +319,13 @@ def test_one_long_call_on_a_machine_with_too_much_to_do_is_no_hang() -> None:
     """It hardly gets the CPU, but wants to run."""
     starved = Doing(ONE_LONG_CALL.frames, cores=0.04, wants_cpu=True)
     assert play(Team(pair(then((TRAINS, 60), last=starved)), steps=every(1, 60)), 1500).stalls == []
+
+
+def test_a_process_that_has_ended_is_no_sign_of_life() -> None:
+    """The first process of a container leaves those that have ended as they are: each look would find a new one."""
+    stands = process(all_reduce(), 1, parent=0)
+    before = TeamSample(0.0, (rank(0, stands),))
+    after = TeamSample(10.0, (rank(0, stands, process(pid=70, source="proc", state="Z")),))
+    assert [one.activity for one in team_evidence(before, after)] == [RankActivity.WAITS]
+    started = TeamSample(10.0, (rank(0, stands, process(pid=70, source="proc")),))
+    assert [one.activity for one in team_evidence(before, started)] == [RankActivity.MOVES]

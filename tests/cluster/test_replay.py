@@ -18,6 +18,14 @@ from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+SHIPPED = """
+import json, os, time
+for step in range(1, 1000):
+    print(json.dumps({"progress": {"step": step}}), flush=True)
+    if step == 8 and os.environ["RANK"] == "1":
+        raise ValueError("loss is nan")
+    time.sleep(0.1)
+"""
 NEEDED = 18
 AT_ONCE = 3
 
@@ -112,3 +120,23 @@ def test_a_drill_in_a_cluster_is_shown_first_and_done_with_yes(installed: NodeCl
     refused = installed.gangline("drill", case.name, "--bad-node", *flags)
     assert refused.code == 1
     assert "--bad-node: would fail pods of everybody" in refused.errors
+
+
+def test_code_that_was_shipped_is_in_the_bundle_and_runs_here(
+    installed: NodeCluster, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(SHIPPED)
+    flags = ["--context", "nodes", "--namespace", namespace]
+    words = ["--image", IMAGE, "--nproc", "3", "--", "python", "train.py"]
+    done = installed.gangline("run", *flags, *words, folder=tmp_path / "code")
+    assert done.code == 100, done
+    recorded = installed.gangline("record", "train", *flags, "--output", "train.bundle", folder=tmp_path)
+    assert recorded.code == 0, recorded
+    assert "1 files of code" in recorded.output
+    with zipfile.ZipFile(tmp_path / "train.bundle") as archive:
+        assert archive.read("code/train.py").decode() == SHIPPED
+    played = installed.gangline("run", "train.bundle", "--timeout", "120s", "--no-dashboard", folder=tmp_path)
+    assert "stand-in" not in played.errors
+    assert "did not fail by itself" not in played.output
+    assert "why: python-exception, job Failed · the same" in played.output, played

@@ -49,6 +49,7 @@ VALUE_SETS: dict[str, JSON] = {
     "everything": {
         "scheduler": {"enabled": True},
         "rbac": {"mpiJobs": True},
+        "hangWatch": {"stacks": True},
         "gangSchedulerName": "kubernetes,volcano",
         "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
         "podDisruptionBudget": {"maxUnavailable": "50%"},
@@ -64,6 +65,7 @@ VALUE_SETS: dict[str, JSON] = {
         "watchNamespaces": ["default", "kube-public"],
         "leaderElection": {"leaseName": "mine"},
         "mpiLauncherServiceAccount": "launcher",
+        "hangWatch": {"enabled": False},
     },
     "single": {"replicaCount": 1, "leaderElection": {"enabled": False}, "metrics": {"enabled": False}},
 }

@@ -3,6 +3,7 @@ audit log shows that it uses all of them."""
 
 import json
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -321,6 +322,26 @@ def wait_for(server: EmbeddedServer, kind: JobKind, name: str, condition: str) -
         return job_conditions(server, "default", kind, name).get(condition) == "True"
 
     wait_until_blocking(has_condition, f"{kind.kind} {name} did not become {condition}")
+
+
+# It gives signs of life, then waits for a writer that never comes.
+HANGS = "for n in 1 2 3; do echo $n; sleep 1; done; mkfifo pipe-$HOSTNAME; read line < pipe-$HOSTNAME"
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_watch_for_hangs_needs_the_rights_of_its_features(server: EmbeddedServer, tmp_path: Path) -> None:
+    granted = roles(Feature.CORE, Feature.HANG_WATCH, Feature.HANG_STACKS)
+    grant(server, granted)
+    flags = ("--leader-elect", "--enable-scheme=tfjob", "--hang-stacks", "--hung-after=3")
+    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+        submit(server, TRAINING_KINDS[0], "hangs", HANGS)
+        wait_for(server, TRAINING_KINDS[0], "hangs", "Stalled")
+        assert operator.ended(signal.SIGTERM) == 0
+        assert refusals(operator) == []
+    used = {(right.verb, right.group, right.resource, right.subresource) for right in used_by_operator(server)}
+    assert ("list", "metrics.k8s.io", "pods", "") in used
+    assert ("get", "", "pods", "exec") in used or ("create", "", "pods", "exec") in used
 
 
 MPI_V2 = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"

@@ -12,7 +12,7 @@ from gangline.jobs.framework import Framework, J
 from gangline.jobs.plan.failures.records import LogTails, failure_time, may_be_revised
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import failed_pods, most_restarted
-from gangline.jobs.pods.replicas import is_active, training_container_name
+from gangline.jobs.pods.replicas import is_active, training_container_name, training_status
 
 MAX_LOG_TAILS = 32
 """Failed pods of one job whose logs are read: those that ended first."""
@@ -90,7 +90,9 @@ class LogTailCache:
         tails: dict[str, tuple[str, ...]] = {}
 
         async def read(pod: Pod) -> None:
-            tails[pod.metadata.uid] = await self._tail(reader, pod)
+            # A pod that restarts in place may fail again.
+            restarts = training_status(pod, self._container).restart_count
+            tails[pod.metadata.uid] = await self._tail(reader, pod, restarts)
 
         await run_all((read(pod) for pod in pods), at_once=READS_AT_ONCE)
         return tails

@@ -175,7 +175,7 @@ class LocalKubelet:
         )
 
     def container_targets(self, uid: str) -> dict[str, ContainerTarget]:
-        """The running containers of a pod, by name, for exec and port-forward."""
+        """The running containers of a pod, by name, for exec, attach and port-forward."""
         worker = self._workers.get(uid)
         containers = worker.containers if worker is not None else ()
         return {container.spec.name: container.target for container in containers if container.target is not None}

@@ -209,10 +209,11 @@ def test_in_some_namespaces_there_is_nothing_of_the_cluster() -> None:
     made = install_objects(values(watchNamespaces=["team-a", "team-b"]))
     assert not [one for one in made if one["kind"].startswith("Cluster") or "namespace" not in one["metadata"]]
     places = [one["metadata"]["namespace"] for one in made if one["kind"] == "Role"]
-    assert places == ["team-a", "team-b", "gangline"]
+    # The operator's role and that of its watch for hangs in each, and the one for the Lease.
+    assert places == ["team-a", "team-b", "team-a", "team-b", "gangline"]
     subjects = [one["subjects"] for one in made if one["kind"] == "RoleBinding"]
     account = {"kind": "ServiceAccount", "name": "gangline-operator", "namespace": "gangline"}
-    assert subjects == [[account]] * 3
+    assert subjects == [[account]] * 5
 
 
 def test_names_follow_the_release() -> None:

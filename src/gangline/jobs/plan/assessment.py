@@ -36,6 +36,7 @@ from gangline.jobs.plan.failures.records import (
 from gangline.jobs.plan.gang_state import expired_wait, stranded_state
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.recovery.decision import RecoveryStep
+from gangline.jobs.plan.recovery.in_place import InPlaceProgress, in_place_progress
 from gangline.jobs.plan.recovery.policy import RecoveryAction
 from gangline.jobs.plan.recovery.question import (
     NO_RECOVERY,
@@ -111,6 +112,8 @@ class JobActive(msgspec.Struct, frozen=True):
     verdict_delay: timedelta | None = None
     # The step of the recovery policy that restarts the replicas.
     recovery: RecoveryStep | None = None
+    # How far a restart in place is, while one is under way.
+    in_place: InPlaceProgress | None = None
 
 
 Assessment: TypeAlias = ManagedElsewhere | AlreadyFinished | JobSuspended | JobSucceeding | JobFailing | JobActive
@@ -174,6 +177,10 @@ def _assess_job(framework: Framework[J], observed: ObservedJob[J], restarts: Res
     verdict = _judge(framework, observed)
     if verdict.outcome is JobOutcome.SUCCEEDED:
         return JobSucceeding(verdict.message)
+    progress = in_place_progress(framework, observed, restarts.ledger)
+    if progress is not None:
+        # Until it has succeeded or failed, nothing is decided about its replicas.
+        return _with_limits(framework, observed, restarts, JobActive(verdict, in_place=progress))
     decided = _assess_recovery(framework, observed, verdict)
     if isinstance(decided, JobFailing):
         return decided

@@ -179,7 +179,9 @@ class FaultInjector:
 
     def _running_containers(self) -> list[ContainerRunner]:
         return [
-            container for container in self._target.containers() if container.is_running and container.role is Role.MAIN
+            container
+            for container in self._target.containers()
+            if container.pid is not None and container.role is Role.MAIN
         ]
 
     def _kill(self) -> None:

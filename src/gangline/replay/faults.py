@@ -42,6 +42,8 @@ class JobHistory(msgspec.Struct, frozen=True):
     logs: Mapping[str, Sequence[str]] = {}
     # Of containers that have started again: the log before.
     previous_logs: Mapping[str, Sequence[str]] = {}
+    # Who failed first, by a diagnosis; the status of a job of another operator does not say it.
+    first_replica: str = ""
 
 
 def recorded_faults(history: JobHistory) -> tuple[RecordedFault, ...]:
@@ -96,7 +98,7 @@ def _failures(history: JobHistory) -> list[RecordedEnd]:
     named = _first_failure(history)
     rest = sorted(by_replica.values(), key=lambda one: one.ended_at.timestamp() if one.ended_at else float("inf"))
     if named is None:
-        return rest
+        return sorted(rest, key=lambda one: one.replica != history.first_replica)
     own = by_replica.get(named.replica)
     return [_joined(named, own), *(one for one in rest if one.replica != named.replica and _is_near(one, named))]
 

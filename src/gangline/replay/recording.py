@@ -65,7 +65,8 @@ class Recording:
         case = await collect(self._client, request.target, request.namespace, self._clock, patience)
         diagnosis = diagnose(await self._enrich(case))
         pods = await list_replicas(self._client, ServerJob(kind.resource, job))
-        history = await self._history(job, pods)
+        verdict = verdict_of(job, diagnosis)
+        history = msgspec.structs.replace(await self._history(job, pods), first_replica=verdict.first_replica)
         templates = self._templates(job, pods)
         config_maps = await self._config_maps(templates, job["metadata"]["namespace"])
         code, source = self._code(templates, config_maps)
@@ -77,9 +78,7 @@ class Recording:
         name = job["metadata"]["name"]
         return JobBundle(
             job=clean.object(job, "the job"),
-            verdict=msgspec.convert(
-                clean.object(msgspec.to_builtins(verdict_of(job, diagnosis)), "the verdict"), type=RecordedVerdict
-            ),
+            verdict=msgspec.convert(clean.object(msgspec.to_builtins(verdict), "the verdict"), type=RecordedVerdict),
             faults=recorded_faults(history),
             replicas=tuple(
                 msgspec.structs.replace(one, log=clean.lines(one.log, f"the log of {one.name}"))

@@ -89,6 +89,15 @@ def test_the_first_failure_of_the_status_is_the_first_and_the_rest_are_consequen
     ]
 
 
+def test_where_the_status_names_nobody_the_diagnosis_does() -> None:
+    pods = [
+        pod("worker-0", end={"exitCode": 1, "finishedAt": "2026-11-18T03:02:29Z"}),
+        pod("worker-1", end={"exitCode": 3}),
+    ]
+    faults = recorded_faults(JobHistory(job(), pods, first_replica="worker-1"))
+    assert [(one.replica, one.is_consequence) for one in faults] == [("worker-1", False), ("worker-0", True)]
+
+
 def test_the_first_failure_is_known_when_its_pod_is_gone() -> None:
     first = {"replica": "worker-1", "exitCode": 3, "time": END, "log": ['{"progress": {"step": 5}}', "bad"]}
     history = JobHistory(job(firstFailure=first, restarts=2), [pod("worker-1", phase="Running")])

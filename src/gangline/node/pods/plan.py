@@ -15,6 +15,7 @@ from enum import Enum, auto
 
 import msgspec
 
+from gangline.api.core import ResourceRequirements
 from gangline.api.in_place import InPlaceOrder
 from gangline.node.settings import Backoff
 
@@ -26,6 +27,8 @@ class Role(Enum):
     # An init container that keeps running beside the main containers.
     SIDECAR = auto()
     MAIN = auto()
+    # Added to a pod that runs, for somebody who looks into it. It never restarts, and the pod does not depend on it.
+    EPHEMERAL = auto()
 
 
 class Activity(Enum):
@@ -88,6 +91,7 @@ class ContainerObservation(msgspec.Struct, frozen=True):
     # Why the newest run must be stopped: a probe or hook failed.
     unhealthy_reason: str = ""
     waiting: ContainerWaiting | None = None
+    resources: ResourceRequirements = ResourceRequirements()
 
     @property
     def latest_run(self) -> ContainerRun | None:
@@ -214,6 +218,7 @@ def _port_clash(pod: PodObservation) -> Termination | None:
 
 def runnable_containers(pod: PodObservation) -> Iterator[ContainerObservation]:
     """The containers that should run now or have run; not those that wait for an init container."""
+    yield from pod.with_role(Role.EPHEMERAL)
     for container in pod.with_role(Role.INIT, Role.SIDECAR):
         if container.role is Role.SIDECAR or not container.succeeded:
             yield container
@@ -231,6 +236,8 @@ def should_restart(container: ContainerObservation, policy: str) -> bool:
     """Whether a container that has ended is started again."""
     if container.role is Role.SIDECAR:
         return True
+    if container.role is Role.EPHEMERAL:
+        return False
     if container.role is Role.INIT:
         return not container.succeeded and policy != "Never"
     return policy == "Always" or (policy == "OnFailure" and not container.succeeded)
@@ -323,7 +330,7 @@ def _shutdown_steps(pod: PodObservation) -> tuple[Step, ...]:
     grace = pod.grace
     if pod.stop_by is not None:
         grace = max(pod.stop_by - pod.now, timedelta())
-    working = [container for container in pod.with_role(Role.INIT, Role.MAIN) if container.is_busy]
+    working = [container for container in pod.with_role(Role.INIT, Role.MAIN, Role.EPHEMERAL) if container.is_busy]
     if working:
         return _stop_steps(working, grace)
     return _stop_steps([sidecar for sidecar in pod.with_role(Role.SIDECAR) if sidecar.is_busy][-1:], grace)

@@ -23,13 +23,13 @@ demo: runtime ## train a model with one parameter server and three workers, on t
 	@$(BIN)/gangline demo
 
 test: dev ## unit, property and embedded-control-plane tests (minutes); prints the slowest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster and not browser" --durations 15 tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not engines and not cluster and not browser" --durations 15 tests
 
-test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "faults and not real and not frameworks" --durations 5 tests
+test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors, hangs; containers, where hack/engines.sh was run
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "(faults or engines) and not real and not frameworks" --durations 5 tests
 
 test-unit: dev ## unit and property tests alone (under a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster and not browser" --durations 10 tests/unit tests/property
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not engines and not cluster and not browser" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
@@ -171,7 +171,7 @@ web: ## build the dashboard's front end from web/ into the package (needs Node.j
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
-	$(LOCK) --extra otel -c requirements/runtime.txt pyproject.toml -o requirements/otel.txt
+	for extra in otel objectstore stacks; do $(LOCK) --extra $$extra -c requirements/runtime.txt pyproject.toml -o requirements/$$extra.txt; done
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 

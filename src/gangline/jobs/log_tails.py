@@ -57,6 +57,7 @@ class LogTailCache:
             return await self._tails_of(self._reader, sorted(ended, key=self._end_order)[:MAX_LOG_TAILS])
         replaced = observed.job.status.ledger.replaced
         pods = [pod for pod in failed_pods(observed.gang).values() if pod.metadata.uid not in replaced]
+        pods += [pod for pod in observed.children.launched if pod.status.phase == PodPhase.FAILED]
         if pods:
             tails = await self._tails_of(self._reader, sorted(pods, key=self._end_order)[:MAX_LOG_TAILS])
             return {**tails, **await self._running_tails(self._reader, observed)}

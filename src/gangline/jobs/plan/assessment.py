@@ -1,7 +1,7 @@
 """Decides whether a job succeeds, fails, restarts, is suspended or goes on: one of a few closed cases."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
 from gangline.jobs.plan.causes import root_cause
-from gangline.jobs.plan.conditions import time_left
+from gangline.jobs.plan.conditions import time_left, wait_left
 from gangline.jobs.plan.failures.ends import is_conclusive
 from gangline.jobs.plan.failures.ranks import replica_ranks
 from gangline.jobs.plan.failures.records import (
@@ -314,16 +314,12 @@ def _assess_whole_job(
         # The exit code may be the consequence of a failure that is not reported yet, such as that of a lost node.
         by_peer = blames_peer(pod, container, observed.children.log_tails)
         delay = PEER_VERDICT_DELAY if by_peer else VERDICT_DELAY
-        remaining = _remaining(failure_time(pod, container), delay, observed.now)
+        remaining = wait_left(failure_time(pod, container), delay, observed.now)
         if remaining > timedelta():
             return JobActive(verdict, verdict_delay=remaining)
         if by_peer:
             return restart
     return _replica_failure(framework, observed, member, failures)
-
-
-def _remaining(since: datetime | None, wait: timedelta, now: datetime) -> timedelta:
-    return wait - (now - since) if since is not None else timedelta()
 
 
 def _first_failure(framework: Framework[J], observed: ObservedJob[J], failures: Mapping[Member, Pod]) -> Failure | None:

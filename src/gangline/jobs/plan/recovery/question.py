@@ -11,6 +11,7 @@ from gangline.api.quantity import Quantity, QuantityError
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import Collective, Elastic, Framework, J, JobOutcome
 from gangline.jobs.plan.causes import root_cause
+from gangline.jobs.plan.conditions import wait_left
 from gangline.jobs.plan.failures.ranks import replica_ranks
 from gangline.jobs.plan.failures.records import (
     MAX_MESSAGE_LENGTH,
@@ -66,9 +67,8 @@ def recovery_question(framework: Framework[J], observed: ObservedJob[J]) -> Reco
     by_name = {str(seat): seat for seat in observed.gang.seats}
     by_peer = failure == record and blames_peer(pod, container, log_tails)
     delay = PEER_VERDICT_DELAY if by_peer else VERDICT_DELAY
-    failed_at = failure_time(pod, container)
-    remaining = delay - (observed.now - failed_at) if failed_at is not None else timedelta()
-    return RecoveryQuestion(failure, by_name.get(failure.replica, member), failures, max(remaining, timedelta()))
+    remaining = wait_left(failure_time(pod, container), delay, observed.now)
+    return RecoveryQuestion(failure, by_name.get(failure.replica, member), failures, remaining)
 
 
 def stall_question(observed: ObservedJob[J]) -> RecoveryQuestion | None:

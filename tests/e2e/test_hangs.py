@@ -91,7 +91,8 @@ def busiest_process(folder: Path) -> float:
     used = 0.0
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.cmdline()[-1:] == ["program.py"] and str(folder) in " ".join(process.environ().values()):
+            places = (process.cwd(), *process.environ().values())
+            if process.cmdline()[-1:] == ["program.py"] and any(str(folder) in place for place in places):
                 times = process.cpu_times()
                 used = max(used, times.user + times.system)
     return used

@@ -361,16 +361,18 @@ HANGS = "for n in 1 2 3; do echo $n; sleep 1; done; mkfifo pipe-$HOSTNAME; read 
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_watch_for_hangs_needs_the_rights_of_its_features(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_the_watch_for_hangs_needs_the_rights_of_its_features(
+    server: EmbeddedServer, account: str, tmp_path: Path
+) -> None:
     granted = roles(Feature.CORE, Feature.HANG_WATCH, Feature.HANG_STACKS)
-    grant(server, granted)
+    grant(server, account, granted)
     flags = ("--leader-elect", "--enable-scheme=tfjob", "--hang-stacks", "--hung-after=3")
-    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+    with running_operator(server, tmp_path, *flags, context=account) as operator:
         submit(server, TRAINING_KINDS[0], "hangs", HANGS)
         wait_for(server, TRAINING_KINDS[0], "hangs", "Stalled")
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
-    used = {(right.verb, right.group, right.resource, right.subresource) for right in used_by_operator(server)}
+    used = {(right.verb, right.group, right.resource, right.subresource) for right in used_by_operator(server, account)}
     assert ("list", "metrics.k8s.io", "pods", "") in used
     assert ("get", "", "pods", "exec") in used or ("create", "", "pods", "exec") in used
 

@@ -59,7 +59,7 @@ class Registry:
         self._joint_commits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.creations = CreationTracker()
         deleter = Deleter(store, self._service_allocator, clock)
-        self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
+        self.delete, self.delete_all = deleter.delete, deleter.delete_all
 
     def get(self, served_kind: ServedKind, key: Key) -> StoreRecord:
         """The stored object. Raises `StatusError` (404)."""
@@ -106,6 +106,7 @@ class Registry:
         name = metadata.get("name") or ""
         body["kind"], body["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         warnings = default_and_prune(context, served_kind, body)
+        warnings += object_meta.drop_duplicate_owners(metadata, patched=managed is not None)
         # Before the server adds fields of its own: no manager owns those.
         owners = managed if managed is not None else managed_fields(context, served_kind, None, body, now)
         set_managed_fields(served_kind, body, owners)
@@ -259,6 +260,7 @@ class Registry:
         new["kind"], new["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         sent_managed_fields = new["metadata"].get("managedFields")
         request.warnings.extend(default_and_prune(context, served_kind, new))
+        request.warnings.extend(object_meta.drop_duplicate_owners(new["metadata"], patched=not context.is_put))
         if sent_managed_fields == []:
             # Unlike an absent list, an empty one asks the server to forget the owners; defaulting removed it.
             new["metadata"]["managedFields"] = []

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.aggregation.proxy import AggregationProxy
 from gangline.apiserver.apply.managed_fields import manager_name
 from gangline.apiserver.audit.log import AuditLog
 from gangline.apiserver.audit.request import AUDIT_TRAIL, begin_trail
@@ -43,6 +44,7 @@ from gangline.apiserver.http.request_info import (
 from gangline.apiserver.http.warnings import warning_headers
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.patch.json_patch import deep_copy
+from gangline.apiserver.registry.admission import WriteOperation
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
@@ -66,6 +68,8 @@ ONLY_OWN_NAMES = AllowedHosts()
 BODY_SECONDS = 60.0
 """In how much time a body must arrive: the time limit of requests of kube-apiserver."""
 NO_CACHE = "no-cache, private"
+CONNECTIONS = {"attach": "Attach", "exec": "Exec", "portforward": "PortForward", "proxy": "Proxy"}
+"""Subresources that connect to an object, with the kinds of their options."""
 
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
 Download = Callable[[], Awaitable[bytes]]
@@ -142,6 +146,7 @@ class ApiHandler:
         hosts: AllowedHosts = ONLY_OWN_NAMES,
         downloads: Mapping[str, Download] | None = None,
         aggregated: Iterable[AggregatedGroup] = (),
+        remote: AggregationProxy | None = None,
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource; those of `downloads` are paths."""
         self._audit_log, self._hosts = audit_log, hosts
@@ -151,7 +156,7 @@ class ApiHandler:
         self._nonresource, self._downloads = nonresource, dict(downloads or {})
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator, authorizer)
-        self._aggregated = {part.group: part for part in aggregated}
+        self._aggregated, self._remote = {part.group: part for part in aggregated}, remote
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
             RequestVerb.GET: self._get,
             RequestVerb.LIST: self._list,
@@ -230,6 +235,9 @@ class ApiHandler:
             trail.impersonate(user)
         record = trail.decide if trail is not None else None
         check_access(self._authorizer, _attributes(http, user, info), record)
+        remote = self._remote.find(http.path) if self._remote is not None else None
+        if self._remote is not None and remote is not None and not self._catalog.has_builtin_group(remote.group):
+            return await self._remote.serve(http, user, remote)
         if info is None or not info.plural:
             return await self._serve_nonresource(http)
         if (aggregated := self._aggregated.get(info.group)) is not None:
@@ -269,7 +277,7 @@ class ApiHandler:
             raise
 
     def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
-        if not any(kind.resource.group == info.group and not kind.custom for kind in self._catalog):
+        if not self._catalog.has_builtin_group(info.group):
             # kube-apiserver serves CRD groups by another server of its chain, which responds in plain text.
             return _page_not_found()
         raise apierrors.no_such_resource()
@@ -334,10 +342,12 @@ class ApiHandler:
             if served_kind.custom:
                 return _page_not_found()
             raise apierrors.no_such_resource()
-        if info.subresource not in ("", "status"):
+        if info.subresource not in ("", "status") and served_kind.strategy.part(info.subresource) is None:
             handler = self._subresource_handler(served_kind, info.subresource)
             if handler is None:
                 raise apierrors.no_such_resource()
+            if info.subresource in CONNECTIONS:
+                await self._admit_connection(request)
             return await handler(request)
         if info.subresource == "status" and not served_kind.has_status:
             if served_kind.custom:
@@ -349,11 +359,23 @@ class ApiHandler:
             and request.verb not in (RequestVerb.LIST, RequestVerb.WATCH)
         ):
             raise apierrors.no_such_resource() if info.name else apierrors.method_not_allowed()
-        if info.subresource == "status" and request.verb is RequestVerb.DELETE:
+        if info.subresource and request.verb is RequestVerb.DELETE:
             raise apierrors.method_not_allowed()
         if request.verb is RequestVerb.DELETE_COLLECTION and request.verb not in served_kind.resource.verbs:
             raise apierrors.method_not_allowed()
         return await self._verb_handlers[request.verb](request)
+
+    async def _admit_connection(self, request: ApiRequest) -> None:
+        """Let webhooks and policies refuse a connection to an object. Raises `StatusError`."""
+        served_kind, info = request.served_kind, request.info
+        kind = f"{served_kind.resource.kind}{CONNECTIONS[info.subresource]}Options"
+        options: JSON = {"kind": kind, "apiVersion": "v1"}
+        for name in request.http.query:
+            values = request.http.query.getall(name)
+            flags = {"true": True, "1": True, "false": False, "0": False}
+            options[name] = values if name in ("command", "ports") else flags.get(values[0], values[0])
+        context = WriteContext(user=request.user, subresource=info.subresource)
+        await self._registry.admit_subresource(context, served_kind, info.key, options, WriteOperation.CONNECT)
 
     def _subresource_handler(self, served_kind: ServedKind, name: str) -> SubresourceHandler | None:
         """The handler of a subresource: the resource's own, or the generic one if the resource has the subresource."""
@@ -484,7 +506,9 @@ class ApiHandler:
         options = await self._deletion_options(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
         namespace = request.info.namespace
-        deleted = await self._registry.delete_collection(request.served_kind, namespace, selection, options)
+        deleted = await self._registry.delete_collection(
+            request.served_kind, namespace, selection, options, request.user
+        )
         metadata: JSON = {"resourceVersion": str(self._registry.store.revision)}
         body = representation.encode_list(request.served_kind.object_kind, deleted, metadata)
         return api_response(request, representation, body)

@@ -97,10 +97,10 @@ class _RegistryHandler:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def _admit(self, request: ApiRequest, body: JSON) -> WriteContext:
+    async def _admit(self, request: ApiRequest, body: JSON) -> WriteContext:
         """Admit a POST to the subresource, and return the context of its writes. Raises `StatusError`."""
         context = msgspec.structs.replace(request.write_context(), subresource=request.info.subresource)
-        self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
+        await self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
         return context
 
 
@@ -111,7 +111,7 @@ class PodHandlers(_RegistryHandler):
         """Assign an unassigned pod to a node."""
         _require_verb(request, RequestVerb.CREATE)
         binding = await _read_object(request, _subresource_kind("", "v1", "Binding"))
-        context = self._admit(request, binding)
+        context = await self._admit(request, binding)
         metadata = binding.get("metadata") or {}
         target = binding.get("target") or {}
         name, node = request.info.name, target.get("name") or ""
@@ -150,7 +150,7 @@ class PodHandlers(_RegistryHandler):
         """Delete a pod if its disruption budget allows it."""
         _require_verb(request, RequestVerb.CREATE)
         eviction = await _read_object(request, _subresource_kind("policy", "v1", "Eviction"))
-        self._admit(request, eviction)
+        await self._admit(request, eviction)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Eviction object")
         options = deletion_options(eviction.get("deleteOptions") or {}, request.query)
@@ -249,7 +249,7 @@ class TokenHandler(_RegistryHandler):
         check_fields(kind, body, raw, context.field_validation, request.warnings.append)
         key, metadata = request.info.key, dict(ensure_metadata(body))
         check_namespace(kind, key.namespace, metadata)
-        self._admit(request, body)
+        await self._admit(request, body)
         spec = {name: value for name, value in (body.get("spec") or {}).items() if value is not None}
         spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
         sent = {"metadata": metadata, "spec": spec}

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.aggregation.proxy import AggregationProxy
 from gangline.apiserver.apply.managed_fields import manager_name
 from gangline.apiserver.audit.log import AuditLog
 from gangline.apiserver.audit.request import AUDIT_TRAIL, begin_trail
@@ -51,6 +52,7 @@ from gangline.apiserver.http.warnings import warning_headers
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.kinds.pod.spec_subresources import SPEC_SUBRESOURCES
 from gangline.apiserver.patch.json_patch import deep_copy
+from gangline.apiserver.registry.admission import WriteOperation
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
@@ -77,6 +79,8 @@ ONLY_OWN_NAMES = AllowedHosts()
 BODY_SECONDS = 60.0
 """In how much time a body must arrive: the time limit of requests of kube-apiserver."""
 NO_CACHE = "no-cache, private"
+CONNECTIONS = {"attach": "Attach", "exec": "Exec", "portforward": "PortForward", "proxy": "Proxy"}
+"""Subresources that connect to an object, with the kinds of their options."""
 METRICS_PATH = "/metrics"
 REQUEST_LABELS = web.RequestKey("gangline-labels", RequestLabels)
 """Where a request keeps what it is counted as."""
@@ -159,6 +163,7 @@ class ApiHandler:
         hosts: AllowedHosts = ONLY_OWN_NAMES,
         downloads: Mapping[str, Download] | None = None,
         aggregated: Iterable[AggregatedGroup] = (),
+        remote: AggregationProxy | None = None,
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource; those of `downloads` are paths."""
         self._audit_log, self._hosts = audit_log, hosts
@@ -168,7 +173,7 @@ class ApiHandler:
         self._nonresource, self._downloads = nonresource, dict(downloads or {})
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator, authorizer)
-        self._aggregated = {part.group: part for part in aggregated}
+        self._aggregated, self._remote = {part.group: part for part in aggregated}, remote
         self._metrics = RequestMetrics(clock)
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
             RequestVerb.GET: self._get,
@@ -252,6 +257,9 @@ class ApiHandler:
             trail.impersonate(user)
         record = trail.decide if trail is not None else None
         check_access(self._authorizer, _attributes(http, user, info), record)
+        remote = self._remote.find(http.path) if self._remote is not None else None
+        if self._remote is not None and remote is not None and not self._catalog.has_builtin_group(remote.group):
+            return await self._remote.serve(http, user, remote)
         if info is None or not info.plural:
             return await self._serve_nonresource(http)
         if (aggregated := self._aggregated.get(info.group)) is not None:
@@ -296,7 +304,7 @@ class ApiHandler:
             raise
 
     def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
-        if not any(kind.resource.group == info.group and not kind.custom for kind in self._catalog):
+        if not self._catalog.has_builtin_group(info.group):
             # kube-apiserver serves CRD groups by another server of its chain, which responds in plain text.
             return _page_not_found()
         raise apierrors.no_such_resource()
@@ -369,15 +377,9 @@ class ApiHandler:
             if served_kind.custom:
                 return _page_not_found()
             raise apierrors.no_such_resource()
-        if info.subresource in SPEC_SUBRESOURCES and served_kind.resource.subresource(info.subresource) is not None:
-            if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
-                raise apierrors.method_not_allowed()
-            return await self._verb_handlers[request.verb](request)
-        if info.subresource not in ("", "status") or info.plural != served_kind.resource.plural:
-            handler = self._subresource_handler(served_kind, info)
-            if handler is None:
-                raise self._no_subresource(served_kind, info)
-            return await handler(request)
+        is_part = info.subresource in ("", "status") or served_kind.strategy.part(info.subresource) is not None
+        if not is_part or info.plural != served_kind.resource.plural:
+            return await self._serve_subresource(request)
         if info.subresource == "status" and not served_kind.has_status:
             raise self._no_subresource(served_kind, info)
         if (
@@ -386,11 +388,37 @@ class ApiHandler:
             and request.verb not in (RequestVerb.LIST, RequestVerb.WATCH)
         ):
             raise apierrors.no_such_resource() if info.name else apierrors.method_not_allowed()
-        if info.subresource == "status" and request.verb is RequestVerb.DELETE:
+        if info.subresource and request.verb is RequestVerb.DELETE:
             raise apierrors.method_not_allowed()
         if request.verb is RequestVerb.DELETE_COLLECTION and request.verb not in served_kind.resource.verbs:
             raise apierrors.method_not_allowed()
         return await self._verb_handlers[request.verb](request)
+
+    async def _serve_subresource(self, request: ApiRequest) -> web.StreamResponse:
+        info, served_kind = request.info, request.served_kind
+        if info.subresource in SPEC_SUBRESOURCES and served_kind.resource.subresource(info.subresource) is not None:
+            if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
+                raise apierrors.method_not_allowed()
+            return await self._verb_handlers[request.verb](request)
+        handler = self._subresource_handler(served_kind, info)
+        if handler is None:
+            raise self._no_subresource(served_kind, info)
+        name = "proxy" if info.is_proxy else info.subresource
+        if name in CONNECTIONS:
+            await self._admit_connection(request, name)
+        return await handler(request)
+
+    async def _admit_connection(self, request: ApiRequest, subresource: str) -> None:
+        """Let webhooks and policies refuse a connection to an object. Raises `StatusError`."""
+        served_kind, info = request.served_kind, request.info
+        kind = f"{served_kind.resource.kind}{CONNECTIONS[subresource]}Options"
+        options: JSON = {"kind": kind, "apiVersion": "v1"}
+        for name in request.http.query:
+            values = request.http.query.getall(name)
+            flags = {"true": True, "1": True, "false": False, "0": False}
+            options[name] = values if name in ("command", "ports") else flags.get(values[0], values[0])
+        context = WriteContext(user=request.user, subresource=subresource)
+        await self._registry.admit_subresource(context, served_kind, info.key, options, WriteOperation.CONNECT)
 
     @staticmethod
     def _no_subresource(served_kind: ServedKind, info: RequestInfo) -> StatusError:
@@ -527,7 +555,7 @@ class ApiHandler:
         options = await self._deletion_options(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
         page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
-        await self._registry.delete_all(request.served_kind, page.records, options)
+        await self._registry.delete_all(request.served_kind, page.records, options, request.user)
         # As they were before: kube-apiserver returns the list that it has deleted.
         return self._list_response(request, representation, page)
 

@@ -87,10 +87,10 @@ class _RegistryHandler:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def _admit(self, request: ApiRequest, body: JSON) -> WriteContext:
+    async def _admit(self, request: ApiRequest, body: JSON) -> WriteContext:
         """Admit a POST to the subresource, and return the context of its writes. Raises `StatusError`."""
         context = msgspec.structs.replace(request.write_context(), subresource=request.info.subresource)
-        self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
+        await self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
         return context
 
 
@@ -121,7 +121,7 @@ class PodHandlers(_RegistryHandler):
         return await self._bind(msgspec.structs.replace(request, info=info), binding)
 
     async def _bind(self, request: ApiRequest, binding: JSON) -> web.StreamResponse:
-        context = self._admit(request, binding)
+        context = await self._admit(request, binding)
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
         _check_binding_target(target)
 
@@ -156,7 +156,7 @@ class PodHandlers(_RegistryHandler):
         """Delete a pod if its disruption budget allows it."""
         _require_verb(request, RequestVerb.CREATE)
         eviction = await _read_object(request, _subresource_kind("policy", "v1", "Eviction"))
-        self._admit(request, eviction)
+        await self._admit(request, eviction)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Eviction object")
         options = deletion_options(eviction.get("deleteOptions") or {}, request.query)
@@ -253,7 +253,7 @@ class TokenHandler(_RegistryHandler):
         body = request.checked_object(raw, kind)
         key, metadata = request.info.key, dict(ensure_metadata(body))
         check_namespace(kind, key.namespace, metadata)
-        self._admit(request, body)
+        await self._admit(request, body)
         spec = {name: value for name, value in (body.get("spec") or {}).items() if value is not None}
         spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
         sent = {"metadata": metadata, "spec": spec}

@@ -58,7 +58,7 @@ class Registry:
         # Locks by namespace, as long as somebody holds or awaits them.
         self._joint_commits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.creations = CreationTracker()
-        deleter = Deleter(store, self._service_allocator, clock)
+        deleter = Deleter(store, self._service_allocator, clock, admission)
         self.delete, self.delete_all = deleter.delete, deleter.delete_all
 
     def get(self, served_kind: ServedKind, key: Key) -> StoreRecord:
@@ -117,9 +117,18 @@ class Registry:
             await self._complete_and_check(request, now)
             return await self._insert(request)
 
-    def admit_subresource(self, context: WriteContext, served_kind: ServedKind, key: Key, body: JSON) -> None:
-        """Admit a POST to a subresource that stores no object of its own. Raises `StatusError`."""
-        self._admission.admit(AdmissionRequest(WriteOperation.CREATE, served_kind, key, body, None, context, []))
+    async def admit_subresource(
+        self,
+        context: WriteContext,
+        served_kind: ServedKind,
+        key: Key,
+        body: JSON,
+        operation: WriteOperation = WriteOperation.CREATE,
+    ) -> None:
+        """Admit a POST to a subresource that stores no object of its own, or a connection. Raises `StatusError`."""
+        request = AdmissionRequest(operation, served_kind, key, body, None, context, [])
+        await self._admission.admit(request)
+        await self._admission.validate(request)
 
     async def _complete_and_check(self, request: AdmissionRequest, now: str) -> None:
         """Make the new object ready to be stored, in place: admission, strategy. Raises `StatusError`."""
@@ -238,7 +247,7 @@ class Registry:
         key = Key(old["metadata"].get("namespace", ""), old["metadata"]["name"])
         request = AdmissionRequest(WriteOperation.UPDATE, served_kind, key, new, old, context, [])
         with request.errors_with_warnings():
-            self._prepare_update(request, old, managed)
+            await self._prepare_update(request, old, managed)
             await self._admission.validate(request)
         warnings = tuple(request.warnings)
         if equal_ignoring_timestamps(old, new):
@@ -248,7 +257,7 @@ class Registry:
                 return WriteResult(encode_object(new), warnings=warnings)
             return WriteResult(await self._commit_object(request, record), warnings=warnings)
 
-    def _prepare_update(self, request: AdmissionRequest, old: JSON, managed: list[JSON] | None) -> None:
+    async def _prepare_update(self, request: AdmissionRequest, old: JSON, managed: list[JSON] | None) -> None:
         """Make the new object ready to be stored, in place: defaults, restored fields, owners, admission.
 
         Raises `StatusError` when it is invalid or a precondition fails.
@@ -266,7 +275,7 @@ class Registry:
             new["metadata"]["managedFields"] = []
         owners = managed if managed is not None else managed_fields(context, served_kind, old, new, self.timestamp())
         set_managed_fields(served_kind, new, owners)
-        self._admission.admit(request)
+        await self._admission.admit(request)
         problems = prepare_and_validate(context.subresource, served_kind.strategy, new, old)
         if problems:
             raise apierrors.invalid(served_kind.resource, request.key.name, problems)

@@ -90,6 +90,9 @@ def prepare_and_validate(subresource: str, strategy: Strategy, new: JSON, old: J
             return strategy.prepare_and_validate_spec_subresource(subresource, new, old)
         case "binding":
             return []  # the only write that may set the node of a pod
+        case _ if (part := strategy.part(subresource)) is not None:
+            part.prepare_for_update(new, old)
+            return part.validate_update(new, old)
         case _:
             strategy.prepare_for_update(new, old)
             return strategy.validate_update(new, old)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from gangline.api.in_place import IN_PLACE_REASON
 from gangline.base.tasks import time_limit
 from gangline.kube.errors import KubeError
 from gangline.node.checkpoint import KillReason, PodFolder, RunFiles, RunRecord
@@ -258,7 +259,10 @@ class ContainerRunner:
         assert self._process is not None
         self._activity = Activity.STOPPING
         grace = step.grace
-        if step.reason:
+        if step.in_place:
+            self._process.files.write_kill_reason(KillReason(IN_PLACE_REASON, "ended for a restart in place"))
+            self._context.record_event(self._pod, "Normal", "Killing", f"{step.reason}, will be restarted")
+        elif step.reason:
             probes = (self.spec.liveness_probe, self.spec.startup_probe)
             graces = [probe.termination_grace_period_seconds for probe in probes if probe is not None]
             grace = next((timedelta(seconds=seconds) for seconds in graces if seconds is not None), grace)
@@ -317,10 +321,10 @@ class ContainerRunner:
         self._process.kill()
         return True
 
-    def freeze(self, *, frozen: bool) -> None:
-        """Stop the process group (SIGSTOP), or let it continue."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process group."""
         if self._process is not None:
-            self._process.freeze(frozen=frozen)
+            self._process.send_signal(number)
 
     async def shut_down(self, grace: timedelta) -> None:
         """End the process because the node ends. The end is not reported: the tasks that watched it are cancelled."""

@@ -4,6 +4,9 @@ The order is the kubelet's: init containers one after the other; among them side
 count as initialized once started and keep running; then all main containers at once. A container that ends is started
 again as the pod's restart policy says, after a back-off. When all main containers have ended for good the sidecars are
 stopped, last first, and the pod has finished.
+
+A pod that restarts in place has not finished when its main containers fail: it waits for the operator, which asks for
+their next run or withdraws the annotation. Init containers do not run again, and sidecars keep running.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +16,7 @@ from enum import Enum, auto
 import msgspec
 
 from gangline.api.core import ResourceRequirements
+from gangline.api.in_place import InPlaceOrder
 from gangline.node.settings import Backoff
 
 
@@ -133,6 +137,8 @@ class PodObservation(msgspec.Struct, frozen=True):
     termination: Termination | None = None
     # A controller replaces the pod when it fails.
     has_controller: bool = False
+    # The restart in place that is asked for; None: the pod does not restart in place.
+    order: InPlaceOrder | None = None
     backoff: Backoff = Backoff()
 
     def with_role(self, *roles: Role) -> tuple[ContainerObservation, ...]:
@@ -153,6 +159,8 @@ class StopContainer(msgspec.Struct, frozen=True, tag=True):
     container: str
     grace: timedelta
     reason: str = ""
+    # Another run follows because somebody asked for it: this one has not failed.
+    in_place: bool = False
 
 
 class ReleasePod(msgspec.Struct, frozen=True, tag=True):
@@ -252,7 +260,21 @@ def pod_has_finished(pod: PodObservation) -> bool:
     if any(has_finished(init, policy) and not init.succeeded for init in pod.with_role(Role.INIT)):
         return True
     mains = pod.with_role(Role.MAIN)
-    return bool(mains) and all(has_finished(main, policy) for main in mains)
+    return bool(mains) and all(has_finished(main, policy) for main in mains) and not _awaits_restart(pod)
+
+
+def _awaits_restart(pod: PodObservation) -> bool:
+    """Whether a pod whose main containers have ended may get new runs of them: one failed, or a restart is asked for."""
+    mains = pod.with_role(Role.MAIN)
+    return pod.order is not None and any(is_outdated(main, pod) or not main.succeeded for main in mains)
+
+
+def is_outdated(container: ContainerObservation, pod: PodObservation) -> bool:
+    """Whether the newest run of a container is older than the restart in place that is asked for."""
+    latest = container.latest_run
+    if pod.order is None or container.role is not Role.MAIN or latest is None:
+        return False
+    return latest.attempt < pod.order.number
 
 
 def next_streak(run: ContainerRun, backoff: Backoff) -> int:
@@ -279,19 +301,27 @@ def _next_step(pod: PodObservation, container: ContainerObservation) -> tuple[St
     """The next step of a runnable container, or the time until there is one."""
     if container.activity is not Activity.IDLE:
         return None, None
+    outdated = is_outdated(container, pod)
     if container.is_running:
+        if outdated:
+            reason = f"Container {container.name} restarts in place"
+            return StopContainer(container.name, pod.grace, reason, in_place=True), None
         reason = container.unhealthy_reason
         return (StopContainer(container.name, pod.grace, reason) if reason else None), None
-    if has_finished(container, pod.restart_policy):
+    if not outdated and has_finished(container, pod.restart_policy):
+        return None, None
+    if pod.order is not None and not pod.order.starts:
         return None, None
     retry_at = container.waiting.retry_at if container.waiting is not None else None
-    times = (pod.now, restart_at(container, pod.backoff), retry_at)
+    times = (pod.now, None if outdated else restart_at(container, pod.backoff), retry_at)
     delay = max(moment for moment in times if moment is not None) - pod.now
     if delay > timedelta():
         return None, delay
     latest = container.latest_run
     if latest is None:
         return StartContainer(container.name, 0, 0), None
+    if outdated and pod.order is not None:
+        return StartContainer(container.name, pod.order.number, 0), None
     return StartContainer(container.name, latest.attempt + 1, next_streak(latest, pod.backoff)), None
 
 

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from gangline.api.core import ResourceRequirements
+from gangline.api.in_place import IN_PLACE_REASON
 from gangline.api.meta import JSON, Condition, timestamp
 from gangline.node.environment import HOST_IP
 from gangline.node.pods.plan import (
     Activity,
+    ContainerExit,
     ContainerObservation,
     ContainerRun,
     PodObservation,
@@ -259,9 +261,13 @@ def failed_ends(pod: PodObservation) -> str:
         container_id(run): run.exit.finished_at.isoformat(timespec="microseconds").replace("+00:00", "Z")
         for container in pod.with_role(Role.MAIN)
         for run in container.runs
-        if run.id and run.exit is not None and run.exit.exit_code and run.exit.finished_at.microsecond
+        if run.id and run.exit is not None and _has_failed(run.exit) and run.exit.finished_at.microsecond
     }
     return msgspec.json.encode(ends).decode() if ends else ""
+
+
+def _has_failed(end: ContainerExit) -> bool:
+    return bool(end.exit_code) and end.reason != IN_PLACE_REASON
 
 
 def _is_waiting(container: ContainerObservation, pod: PodObservation) -> bool:

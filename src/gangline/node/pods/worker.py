@@ -11,6 +11,7 @@ import msgspec
 
 from gangline.api.core import Pod, is_terminal_phase
 from gangline.api.drill import FaultKind, fault_request, fault_response
+from gangline.api.in_place import in_place_order
 from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, PROGRESS_ANNOTATION
 from gangline.api.meta import Condition, Key
 from gangline.base.tasks import run_all
@@ -23,7 +24,7 @@ from gangline.node.pod_types import RUN_PODS, RunContainer, RunContainerStatus, 
 from gangline.node.pods.background_loops import volume_refresher, watch_progress, watch_volume_sizes
 from gangline.node.pods.container import ContainerRunner
 from gangline.node.pods.context import NodeContext, WorkerTask, spawn_supervised
-from gangline.node.pods.fault_injection import FaultInjector, FaultTarget, resume_all
+from gangline.node.pods.fault_injection import FaultInjector, FaultTarget, bad_node_message, resume_all
 from gangline.node.pods.launch import PodSandbox
 from gangline.node.pods.plan import (
     PodObservation,
@@ -194,10 +195,12 @@ class PodWorker:
         self._last_fault_id = request.id
         if response is not None and response.id == request.id:
             # An earlier node carried it out, and may have ended before it undid the fault.
-            if request.fault is FaultKind.SLOW:
+            if request.fault in (FaultKind.SLOW, FaultKind.HANG):
                 resume_all(self.containers)
             return
-        target = FaultTarget(pod, lambda: self.containers, lambda: self._volumes, self._terminate)
+        target = FaultTarget(
+            pod, lambda: self.containers, lambda: self._volumes, self._terminate, lambda: self._isolation
+        )
         injector = FaultInjector(request, target, self._context)
         self._fault_tasks.append(spawn_supervised(group, injector.run, f"drill {request.fault}"))
 
@@ -224,6 +227,7 @@ class PodWorker:
             grace=timedelta(seconds=spec.termination_grace_period_seconds),
             termination=self._termination,
             has_controller=pod.metadata.controller is not None,
+            order=in_place_order(self._latest.metadata.annotations),
             backoff=self._context.settings.backoff,
         )
 
@@ -375,6 +379,9 @@ class PodWorker:
     async def _prepare(self, pod: RunPod) -> None:
         """Prepare network and volumes; retries until both are there."""
         problem = ""
+        if self._context.faults.bad_node.is_bad and not self._already_finished:
+            self._terminate(Termination("UnexpectedAdmissionError", bad_node_message(self._context.settings.name)))
+            return
         while not self._already_finished:
             try:
                 self._isolation = await self._context.network.join(pod)

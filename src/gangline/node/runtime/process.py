@@ -119,10 +119,10 @@ class SupervisedProcess:
             await asyncio.to_thread(_kill_descendants, self.shim_pid)
             self.kill()
 
-    def freeze(self, *, frozen: bool) -> None:
-        """Stop the process group (SIGSTOP), or let it continue."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process group."""
         if self.files.lock.is_held():
-            signal_group(self.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+            signal_group(self.pid, signal.Signals(number))
 
     def abandon(self) -> None:
         """Let the process outlive this node: a later node adopts it."""

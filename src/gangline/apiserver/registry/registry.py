@@ -18,7 +18,7 @@ from gangline.apiserver.registry.admission import NO_ADMISSION, AdmissionChain, 
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
 from gangline.apiserver.registry.creations import CreationTracker
 from gangline.apiserver.registry.deletion import Deleter, is_deletion_complete
-from gangline.apiserver.registry.service_allocator import ServiceAllocator
+from gangline.apiserver.registry.service_allocator import SERVICE_CIDR, ServiceAllocator
 from gangline.apiserver.registry.storage import decode_record, encode_object, storage_form, storage_path
 from gangline.apiserver.registry.writes import (
     MAX_COMMIT_ATTEMPTS,
@@ -50,10 +50,11 @@ class Registry:
         *,
         admission: AdmissionChain = NO_ADMISSION,
         warn_on_inert_kinds: bool = True,
+        service_cidr: str = SERVICE_CIDR,
     ) -> None:
         """With `warn_on_inert_kinds`, creating an object that no controller acts on returns a warning."""
         self.store, self.catalog, self._clock = store, catalog, clock
-        self._admission, self._service_allocator = admission, ServiceAllocator(store)
+        self._admission, self._service_allocator = admission, ServiceAllocator(store, service_cidr)
         self._warn_on_inert_kinds = warn_on_inert_kinds
         # Locks by namespace, as long as somebody holds or awaits them.
         self._joint_commits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -163,12 +163,19 @@ pictures: dev ## redraw docs/images from their text
 web: ## build the dashboard's front end from web/ into the package (needs Node.js)
 	hack/web.sh
 
+docs: ## build the documentation site into site/; a warning is an error (fetches the generator the first time)
+	$(PYTHON) hack/docs_site.py build
+
+docs-serve: ## show the documentation site on this machine while you write
+	$(PYTHON) hack/docs_site.py serve
+
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
 	$(LOCK) --extra otel -c requirements/runtime.txt pyproject.toml -o requirements/otel.txt
+	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what make made
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build
+	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = [ROOT / "requirements" / name for name in ("runtime.txt", "dev.txt", "build.txt", "otel.txt")]
+FILES = [ROOT / "requirements" / name for name in ("runtime.txt", "dev.txt", "build.txt", "otel.txt", "docs.txt")]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

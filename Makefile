@@ -152,9 +152,10 @@ crds: dev ## write manifests/crds anew
 manifests: dev ## write the Helm chart and the kustomize files anew
 	$(BIN)/python hack/manifests.py
 
-reference: dev ## write docs/reference, the tables of metrics and the stubs of the public packages anew
+reference: dev ## write docs/reference, docs/why, the tables of metrics and the stubs of the public packages anew
 	$(BIN)/python hack/stubs.py
 	$(BIN)/python hack/reference.py
+	$(BIN)/python hack/rule_pages.py
 	$(BIN)/python hack/metrics.py
 
 pictures: dev ## redraw docs/images from their text

@@ -10,7 +10,6 @@ import msgspec
 
 from gangline.api import core
 from gangline.api.core import Pod
-from gangline.api.loopback import SERVICE_RANGE
 from gangline.api.meta import JSON
 from gangline.api.scheme import Scheme
 from gangline.apiserver.admission.service_account import ServiceAccountAdmission
@@ -21,7 +20,7 @@ from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.certificates.folder import RECORD_NAME
 from gangline.base.clock import Clock
-from gangline.base.host_features import raise_open_files_limit
+from gangline.base.host_features import SERVICE_RANGE, raise_open_files_limit
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import Connection

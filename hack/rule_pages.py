@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import yaml
 
+from gangline.base.invocation import COMMAND, own_command
 from gangline.cli.jobs.why import DOCS_URL_VARIABLE, report_text
 from gangline.why.diagnosis.diagnose import diagnose
 from gangline.why.diagnosis.report import DiagnosisRule
@@ -148,7 +149,9 @@ def _example(rule: str) -> Iterator[str]:
     if snapshot is not None:
         yield "## An example\n"
         yield "From the words that a cluster reported:\n"
-        yield f"```text\n$ gangline why bert -n team-a\n{report_text(diagnose(snapshot), width=0).rstrip()}\n```"
+        # A page names the command as people type it, wherever it is installed on the machine that writes the page.
+        report = report_text(diagnose(snapshot), width=0).replace(f"{own_command()} ", f"{COMMAND} ")
+        yield f"```text\n$ gangline why bert -n team-a\n{report.rstrip()}\n```"
         return
     fault = next((fault for fault in FAULTS_BY_NAME.values() if fault.rule == rule), None)
     if fault is None:

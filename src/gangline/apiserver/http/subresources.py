@@ -101,9 +101,10 @@ class PodHandlers(_RegistryHandler):
         """Assign an unassigned pod to a node."""
         _require_verb(request, RequestVerb.CREATE)
         binding = await _read_object(request, _subresource_kind("", "v1", "Binding"))
+        context = await self._admit(request, binding)
         if (binding.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Binding object")
-        return await self._bind(request, binding)
+        return await self._bind(request, context, binding)
 
     async def bind_named(self, request: ApiRequest) -> web.StreamResponse:
         """Assign the pod that the Binding names."""
@@ -118,10 +119,10 @@ class PodHandlers(_RegistryHandler):
         info = msgspec.structs.replace(
             request.info, plural="pods", name=metadata.get("name") or "", subresource="binding"
         )
-        return await self._bind(msgspec.structs.replace(request, info=info), binding)
+        request = msgspec.structs.replace(request, info=info)
+        return await self._bind(request, await self._admit(request, binding), binding)
 
-    async def _bind(self, request: ApiRequest, binding: JSON) -> web.StreamResponse:
-        context = await self._admit(request, binding)
+    async def _bind(self, request: ApiRequest, context: WriteContext, binding: JSON) -> web.StreamResponse:
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
         _check_binding_target(target)
 

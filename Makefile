@@ -23,13 +23,13 @@ demo: runtime ## train a model with one parameter server and three workers, on t
 	@$(BIN)/gangline demo
 
 test: dev ## unit, property and embedded-control-plane tests (minutes); prints the slowest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster and not browser" --durations 15 tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not engines and not cluster and not browser" --durations 15 tests
 
-test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "faults and not real" --durations 5 tests
+test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors, hangs; containers, where hack/engines.sh was run
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "(faults or engines) and not real and not frameworks" --durations 5 tests
 
 test-unit: dev ## unit and property tests alone (under a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster and not browser" --durations 10 tests/unit tests/property
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not engines and not cluster and not browser" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
@@ -94,7 +94,8 @@ test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 po
 	GANGLINE_JOB_HISTORIES=20 $(BIN)/python -m pytest tests/property/test_jobs_wild.py tests/property/test_jobs_same_end.py tests/property/test_custom_frameworks.py --timeout 3600
 	GANGLINE_GOODPUT_HISTORIES=1000 $(BIN)/python -m pytest tests/property/test_goodput.py --timeout 1800
 	GANGLINE_STARTS=30 $(BIN)/python -m pytest tests/contract/test_brownout.py --timeout 600
-	GANGLINE_QUIET_TURNS=3 $(BIN)/python -m pytest tests/e2e/test_hangs.py tests/unit/health tests/property/test_hang_watch.py --timeout 600
+	$(BIN)/python -m pytest tests/unit/health tests/property/test_hang_watch.py --timeout 600
+	GANGLINE_QUIET_TURNS=7 GANGLINE_LONG_TURNS=1 $(BIN)/python -m pytest -n 8 -m "not frameworks" -k "quiet or suspended" tests/e2e/test_hangs.py
 	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py
 	GANGLINE_TEAMS=200 $(BIN)/python -m pytest tests/e2e/test_first_failing_rank.py --timeout 4000
 	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000
@@ -113,6 +114,10 @@ bench-local: dev ## creates, lists, watches, memory and start of our API server,
 
 bench-stacks: dev ## the stacks of 64 local ranks: under 2 seconds
 	$(BIN)/python bench/stacks_bench.py
+
+bench-health: dev ## CPU and writes of the watch for hangs and of the goodput ledger, for 20 and 200 healthy jobs
+	hack/kubernetes.sh
+	$(BIN)/python bench/health_bench.py
 
 bench-dashboard: dev ## first view, memory, CPU and delay of the dashboard with 2,000 jobs and 20 viewers
 	$(BIN)/python bench/dashboard_bench.py
@@ -166,7 +171,7 @@ web: ## build the dashboard's front end from web/ into the package (needs Node.j
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
-	$(LOCK) --extra otel -c requirements/runtime.txt pyproject.toml -o requirements/otel.txt
+	for extra in otel objectstore stacks; do $(LOCK) --extra $$extra -c requirements/runtime.txt pyproject.toml -o requirements/$$extra.txt; done
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 

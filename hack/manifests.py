@@ -195,6 +195,7 @@ COMPONENT_VALUES: Mapping[str, JSON] = {
     "install-crds": {"crds": {"byOperator": True}},
     "mpi": {"rbac": {"mpiJobs": True}},
     "mpi-v2beta1": {"mpiV2beta1": True},
+    "hang-stacks": {"hangWatch": {"stacks": True}},
     "volcano": {"gangSchedulerName": "volcano"},
     "scheduler-plugins": {"gangSchedulerName": "scheduler-plugins-scheduler"},
     "kubernetes-gangs": {"gangSchedulerName": "kubernetes"},

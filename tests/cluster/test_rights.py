@@ -39,8 +39,6 @@ def test_gangline_was_refused_nothing_but_what_it_was_installed_without(cluster:
         for resource in rule.resources
         for verb in rule.verbs
     }
-    # The watch over running jobs asks for their CPU use, and does without it.
-    optional.add(("metrics.k8s.io", "pods", "list"))
     changes = binding_changes(cluster)
     refused = {
         (reference.get("apiGroup", ""), reference["resource"], event["verb"])

@@ -92,7 +92,7 @@ async def test_the_missing_right_is_named(nobody: Connection, placed: Pod) -> No
         client = Client(transport)
         (by_exec,) = await ClusterStackSampler(client, SystemClock()).sample([placed])
         (by_debug,) = await ClusterStackSampler(client, SystemClock(), debug_image="x").sample([placed])
-    assert by_exec.error.startswith("this needs the right to create pods/exec: ")
+    assert by_exec.error.startswith("this needs the rights to get and create pods/exec: ")
     assert by_debug.error.startswith(
         "this needs the rights to get pods, patch pods/ephemeralcontainers and get pods/log: "
     )

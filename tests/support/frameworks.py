@@ -92,9 +92,9 @@ class RunningJob:
                 return found
         raise AssertionError(f"nobody said {pattern!r}:\n{''.join(self._lines)}")
 
-    def wait_for_exit(self, code: int) -> "RunOutput":
+    def wait_for_exit(self, code: int, *, seconds: float = 280) -> "RunOutput":
         """Wait for the end; returns all output."""
-        rest, errors = self._process.communicate(timeout=280)
+        rest, errors = self._process.communicate(timeout=seconds)
         text = "".join(self._lines) + rest
         assert self._process.returncode == code, text + errors
         return RunOutput(text)

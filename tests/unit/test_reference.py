@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("reference")  # whose pages take seconds
 ROOT = Path(__file__).parents[2]
 
 

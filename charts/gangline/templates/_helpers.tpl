@@ -70,6 +70,14 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-operator-mpi-v2beta1" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.operator-hang-watch.fullname" -}}
+{{- printf "%s-operator-hang-watch" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-hang-stacks.fullname" -}}
+{{- printf "%s-operator-hang-stacks" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-volcano.fullname" -}}
 {{- printf "%s-operator-volcano" (include "gangline.fullname" .) -}}
 {{- end -}}

@@ -6,7 +6,7 @@ from enum import Enum
 import msgspec
 
 from gangline.health.signs import IDLE_CORES, QUIET_BYTES, TeamSigns
-from gangline.stacks.activities import activity
+from gangline.stacks.activities import activity, waits_for_network
 from gangline.stacks.frames import own_frames, places
 from gangline.stacks.groups import TEAM_KINDS, RankPlace, deciding_thread, rank_places
 from gangline.stacks.model import ProcessStack, RankStack
@@ -22,6 +22,8 @@ _POLLING_KINDS = TEAM_KINDS | {"lock", "sleep"}
 """Kinds of waiting that libraries write as a loop: it stands although its innermost lines differ."""
 
 
+WAKEUPS_PER_SECOND = 2.0
+"""A thread that waits for the network and is woken up more often receives something: bytes of sockets are not counted."""
 _UNNAMED_KINDS = frozenset({"run", "unknown"})
 """Both are said of code that nobody knows: which, depends on whether it had the CPU at that moment."""
 
@@ -76,10 +78,11 @@ def _rank_evidence(earlier: RankStack | None, later: RankStack, before: TeamSamp
     name = later.replica
     if later.error or not later.processes or earlier is None:
         return RankEvidence(name, RankActivity.UNKNOWN)
-    if _bytes_between(before.signs, after.signs, name) >= QUIET_BYTES:
-        return RankEvidence(name, RankActivity.MOVES)
     seconds = max(after.at - before.at, 1e-3)
     processes = {process.pid: process for process in earlier.processes}
+    moved = sum(_bytes_of(one) - _bytes_of(processes[one.pid]) for one in later.processes if one.pid in processes)
+    if max(moved, _bytes_between(before.signs, after.signs, name)) >= QUIET_BYTES:
+        return RankEvidence(name, RankActivity.MOVES)
     states = [_process_state(processes.get(one.pid), one, seconds) for one in later.processes]
     standing = [place for place in rank_places(later) if place.activity.kind not in TEAM_KINDS]
     state = _strongest(states) or _place_state(standing)
@@ -99,6 +102,10 @@ def _bytes_between(earlier: TeamSigns, later: TeamSigns, name: str) -> int:
     return after - before if before is not None and after is not None else 0
 
 
+def _bytes_of(process: ProcessStack) -> int:
+    return process.bytes_moved or 0
+
+
 def _strongest(states: list[RankActivity | None]) -> RankActivity | None:
     return next((state for state in (RankActivity.MOVES, RankActivity.COMPUTES) if state in states), None)
 
@@ -112,17 +119,27 @@ def _place_state(standing: list[RankPlace]) -> RankActivity:
 
 def _process_state(before: ProcessStack | None, after: ProcessStack, seconds: float) -> RankActivity | None:
     """Whether a process moves or computes; None if it stands still, or spins while it waits for the team."""
+    kind = activity(after, deciding_thread(after)).kind
+    if kind == "ended":
+        return None
     if before is None or before.command != after.command:
         return RankActivity.MOVES
-    kind = activity(after, deciding_thread(after)).kind
-    if kind in ("ended", "stopped"):
+    if kind == "stopped":
         return None
     # On a machine with too much to do a process that computes may hardly get the CPU, but it wants to run.
     used = after.cpu_seconds - before.cpu_seconds
     busy = used >= IDLE_CORES * seconds or "R" in (before.state[:1], after.state[:1])
-    if _has_moved(before, after, busy=busy):
+    if _has_moved(before, after, busy=busy) or _receives(before, after, seconds):
         return RankActivity.MOVES
     return RankActivity.COMPUTES if busy and kind not in TEAM_KINDS else None
+
+
+def _receives(before: ProcessStack, after: ProcessStack, seconds: float) -> bool:
+    """Whether the thread that decides waits for the network, and something comes."""
+    first, second = deciding_thread(before), deciding_thread(after)
+    if first.id != second.id or first.wakeups is None or second.wakeups is None:
+        return False
+    return second.wakeups - first.wakeups >= WAKEUPS_PER_SECOND * seconds and waits_for_network(after, second)
 
 
 def _has_moved(before: ProcessStack, after: ProcessStack, *, busy: bool) -> bool:

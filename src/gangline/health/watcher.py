@@ -97,7 +97,8 @@ class HangWatcher:
             job = running.job
             if job is not None:
                 state = msgspec.structs.replace(WatchState.begin(now), stall=_recorded_finding(job, now))
-                self._schedule(_WatchedJob(running, state), now)
+                # Not at once: most short jobs end before anybody needs to look.
+                self._schedule(_WatchedJob(running, state), now + self._settings.period)
 
     def _schedule(self, watched: _WatchedJob, at: float) -> None:
         self._entries += 1

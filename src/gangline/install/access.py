@@ -45,7 +45,7 @@ from gangline.install.rules import (
     notification_rules,
     operator_rules,
 )
-from gangline.install.workloads import PROGRESS, SECURE_METRICS
+from gangline.install.workloads import HANG_STACKS, HANG_WATCH, PROGRESS, SECURE_METRICS
 from gangline.operator.settings import KUBEFLOW_LEASE, NOTIFICATIONS_SUFFIX
 from gangline.scheduler.settings import LEASE_NAME
 from gangline.schema.crds.gang_crds import GANG_RESOURCES
@@ -158,6 +158,8 @@ _OPTIONAL_FEATURES: Mapping[Feature, Condition] = {
     Feature.MPI: Value("rbac.mpiJobs"),
     Feature.MPI_ACCOUNT: Value("mpiLauncherServiceAccount"),
     Feature.MPI_V2: Value("mpiV2beta1"),
+    Feature.HANG_WATCH: HANG_WATCH,
+    Feature.HANG_STACKS: HANG_STACKS,
     Feature.VOLCANO: Contains(_GANG_SCHEDULER, "volcano"),
     Feature.SCHEDULER_PLUGINS: _OTHER_GANG_SCHEDULER,
     Feature.KUBERNETES: Contains(_GANG_SCHEDULER, "kubernetes"),

@@ -55,6 +55,10 @@ class Feature(StrEnum):
     """MPIJob v1 with `--mpi-launcher-service-account`: an account with that right exists, and no role is created."""
     MPI_V2 = "mpi-v2beta1"
     """MPIJob v2beta1: launchers are Jobs, and start ranks by SSH with keys in a Secret that the operator creates."""
+    HANG_WATCH = "hang-watch"
+    """Jobs that hang are found, sooner where the cluster says how much CPU its pods use."""
+    HANG_STACKS = "hang-stacks"
+    """`--hang-stacks`: where the processes of such a job stand is read in its pods."""
     GANGLINE = "gangline"
     """Gangs of `gangline scheduler`."""
     VOLCANO = "volcano"
@@ -154,6 +158,21 @@ OPERATOR_RULES: dict[Feature, tuple[Rule, ...]] = {
             resources=("leases",),
             names=(MPI_OPERATOR_LEASE,),
             verbs=("list",),
+        ),
+    ),
+    Feature.HANG_WATCH: (
+        Rule(
+            why="The CPU use of a job that gives no sign of life.",
+            groups=("metrics.k8s.io",),
+            resources=("pods",),
+            verbs=("list",),
+        ),
+    ),
+    Feature.HANG_STACKS: (
+        Rule(
+            why="To read where the processes of a silent job stand, by a command in its pods. A WebSocket starts as a GET.",
+            resources=("pods/exec",),
+            verbs=("create", "get"),
         ),
     ),
     Feature.GANGLINE: _group_rules(GANG_GROUP, ("podgroups",), "the gang scheduler of gangline"),

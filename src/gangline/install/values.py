@@ -239,6 +239,25 @@ class ProgressValues(ValuesStruct, frozen=True, kw_only=True):
     ] = 0
 
 
+class HangWatchValues(ValuesStruct, frozen=True, kw_only=True):
+    """How the operator finds jobs that hang."""
+
+    enabled: Annotated[
+        bool,
+        _described(
+            "Look for running jobs that make no progress, which get the condition Stalled. The operator may then read how "
+            "much CPU pods use (metrics.k8s.io)."
+        ),
+    ] = True
+    stacks: Annotated[
+        bool,
+        _described(
+            "Read where the processes of such a job stand, to be sure within two minutes and to name the rank that holds "
+            "the others up. The operator may then run commands in the pods that it serves (pods/exec)."
+        ),
+    ] = False
+
+
 class GrafanaDashboardValues(ValuesStruct, frozen=True, kw_only=True):
     """The Grafana board as a ConfigMap, which Grafana's sidecar loads."""
 
@@ -432,6 +451,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
     progress: Annotated[ProgressValues, _described("How the operator receives the progress of trainings.")] = (
         ProgressValues()
     )
+    hang_watch: Annotated[HangWatchValues, _described("How the operator finds jobs that hang.")] = HangWatchValues()
     notifications: Annotated[NotificationValues, _described("Who hears of the states of jobs.")] = NotificationValues()
     grafana_dashboard: Annotated[
         GrafanaDashboardValues, _described("The Grafana board as a ConfigMap, which Grafana's sidecar loads.")

@@ -48,6 +48,8 @@ _CERT_FOLDER = "/etc/gangline/metrics"
 _NOTIFICATIONS = Value("notifications.config")
 _NOTIFICATION_SECRET: Condition = Both(_NOTIFICATIONS, Value("notifications.secret"))
 _NOTIFICATION_FOLDER = "/etc/gangline/notifications"
+HANG_WATCH: Condition = Value("hangWatch.enabled")
+HANG_STACKS: Condition = Both(HANG_WATCH, Value("hangWatch.stacks"))
 _SCRAPED: Condition = Both(Value("metrics.enabled"), Value("metrics.annotations"))
 
 # By this label an operator sees another one.
@@ -114,6 +116,8 @@ _OPERATOR_ARGS: tuple[Node, ...] = (
     When(Both(PROGRESS, Value("progress.everyJob")), "--inject-progress"),
     When(_PROGRESS_CERT, f"--progress-cert-path={_PROGRESS_CERT_FOLDER}"),
     When(Value("progress.logStreams"), Text(("--progress-log-streams=", NumberText(Value("progress.logStreams"))))),
+    When(Not(HANG_WATCH), "--hang-watch=false"),
+    When(HANG_STACKS, "--hang-stacks"),
     Spread(Value("extraArgs")),
 )
 _SCHEDULER_ARGS: tuple[Node, ...] = (*_COMMON_ARGS, Spread(Value("scheduler.extraArgs")))

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from gangline.api import core
 from gangline.api.core import Pod
+from gangline.api.meta import JSON
 from gangline.api.scheme import Scheme
 from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.apiserver.registry.registry import Registry
@@ -22,6 +24,7 @@ from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import Connection
 from gangline.kube.podstreams import PodStreams
+from gangline.kube.transport.api import Request
 from gangline.kube.transport.http import HttpTransport
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
@@ -30,6 +33,8 @@ from gangline.local.paths import home_folder
 from gangline.local.plane import PlaneSettings, control_plane
 from gangline.local.pod_metrics import PodMetrics
 from gangline.local.pod_tokens import InProcessTokens
+from gangline.node.api.server import NodeInspection
+from gangline.node.api.usage_meter import UsageMeter
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
 from gangline.node.logs import NodeLogReader
@@ -92,6 +97,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
     raise_open_files_limit()
     journal = SqliteJournal(settings.state) if settings.state is not None else None
     nodes: dict[str, PodStreams] = {}
+    meter = UsageMeter(settings.logs, clock)
     async with (
         Store(journal) as store,
         control_plane(
@@ -99,7 +105,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
             settings.plane_with_certificates,
             clock,
             nodes,
-            aggregated=[PodMetrics(store, settings.logs, clock)] if settings.node_enabled else [],
+            aggregated=[PodMetrics(store, meter, settings.node.name)] if settings.node_enabled else [],
         ) as plane,
         HttpTransport(plane.inner_connection) as transport,
         asyncio.TaskGroup() as group,
@@ -117,7 +123,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         ]
         if settings.node_enabled:
             running.append(group.create_task(_count_quotas(plane.registry, clock)))
-            running.append(group.create_task(_run_controllers(client, settings, nodes, access, tokens, clock)))
+            running.append(group.create_task(_run_controllers(client, settings, nodes, access, tokens, meter, clock)))
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, plane.inner_connection, access)
         finally:
@@ -143,6 +149,7 @@ async def _run_controllers(
     nodes: dict[str, PodStreams],
     access: PlaneAccess,
     tokens: TokenRequester,
+    meter: UsageMeter,
     clock: Clock,
 ) -> None:
     recorder = EventRecorder(client, "gangline.dev/node", DEFAULT_NAME, clock)
@@ -163,7 +170,8 @@ async def _run_controllers(
             tokens=tokens,
             network=setup.network,
         )
-        nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock)
+        inspection = NodeInspection(node.name, meter, partial(_pods_of_node, client, node.name))
+        nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock, inspection)
         if settings.default_scheduler_enabled:
             scheduler = DefaultScheduler(pods.cache, machines.cache, client, clock)
             sources: list[KeySource] = [
@@ -179,3 +187,10 @@ async def _run_controllers(
         manager.new_controller("claims", protection, sources, ControllerOptions(workers=1))
         manager.add_runnable(node.run)
         await manager.run(signals=False)
+
+
+async def _pods_of_node(client: Client, name: str) -> JSON:
+    """The PodList of a node, complete: caches hold only what controllers need."""
+    request = Request("GET", "/api/v1/pods", (("fieldSelector", f"spec.nodeName={name}"),))
+    listed: JSON = msgspec.json.decode(await client.requests.call(request))
+    return listed

@@ -32,6 +32,7 @@ from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import AggregatedGroup, ApiHandler
 from gangline.apiserver.http.nonresource import STORE_CHECK, NonResourceHandler
 from gangline.apiserver.http.subresources import subresource_handlers
+from gangline.apiserver.proxy.handlers import proxy_handlers
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
 from gangline.apiserver.serving.connections import ConnectionLimits
@@ -185,6 +186,7 @@ async def control_plane(
         subresources={
             **subresource_handlers(registry, issuer),
             **stream_handlers(registry, nodes, clock),
+            **proxy_handlers(registry, nodes),
         },
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
         hosts=AllowedHosts((*address.certificate_hosts(), *machine_names(), *settings.allowed_hosts)),

@@ -2,21 +2,26 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 from gangline.base.clock import Clock
-from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, LogOptions, RunningCommand
+from gangline.kube.podstreams import AttachedContainer, ContainerNotRunning, ContainerRef, LogOptions, RunningCommand
+from gangline.node.api.server import NodeApi, NodeInspection, connect_in_process
 from gangline.node.kubelet import LocalKubelet
 from gangline.node.logs import NodeLogReader
 from gangline.node.runtime import exec as runtime_exec
+from gangline.node.runtime.attach import attach_run
 from gangline.node.runtime.runtime import ContainerTarget, connect
 
 
 class NodeStreams:
     """The `PodStreams` of one node."""
 
-    def __init__(self, node: LocalKubelet, reader: NodeLogReader, clock: Clock) -> None:
+    def __init__(
+        self, node: LocalKubelet, reader: NodeLogReader, clock: Clock, inspection: NodeInspection | None = None
+    ) -> None:
         self._node, self._reader, self._clock = node, reader, clock
+        self._api = NodeApi(reader, clock.now, inspection)
 
     def logs(self, ref: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         return self._reader.read_run(ref.key, ref.uid, ref.container, run, options)
@@ -25,6 +30,11 @@ class NodeStreams:
         async with aclosing(self._reader.attach(ref.key, ref.uid, ref.container, run)) as lines:
             async for line in lines:
                 yield line.stream, line.render(timestamps=False)
+
+    @asynccontextmanager
+    async def attach_input(self, ref: ContainerRef) -> AsyncIterator[AttachedContainer]:
+        async with attach_run(self._target(ref).attach_socket) as attached:
+            yield attached
 
     @asynccontextmanager
     async def run_command(
@@ -38,9 +48,16 @@ class NodeStreams:
         targets = self._node.container_targets(ref.uid).values()
         if not targets:
             raise ContainerNotRunning("pod is not running")
-        real_ports = (target.ports[str(port)] for target in targets if str(port) in target.ports)
+        real_ports = [target.ports[str(port)] for target in targets if str(port) in target.ports]
         target = next(iter(targets))
-        return await connect(target, target.host, next(real_ports, port))
+        # A program that does not know the port that its service was given listens on the one that the pod names.
+        for real_port in real_ports[:1]:
+            with suppress(OSError):
+                return await connect(target, target.host, real_port)
+        return await connect(target, target.host, port)
+
+    async def connect_api(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await connect_in_process(self._api)
 
     def _target(self, ref: ContainerRef) -> ContainerTarget:
         target = self._node.container_targets(ref.uid).get(ref.container)

@@ -118,8 +118,8 @@ GENERAL_OPTIONS = (
     seconds_option("--hung-after", 60.0, "Look into a job that has given no sign of life for so long, at least."),
     go_flag(
         "--hang-stacks",
-        "Read the stacks of such a job by py-spy in its pods, where it is, to be sure within two minutes; needs the right "
-        "to create pods/exec.",
+        "Read the stacks of such a job by py-spy in its pods, where it is, to be sure within two minutes; needs the "
+        "rights to get and create pods/exec.",
     ),
     seconds_option("--grace", 10.0, "How long work in progress may take to finish when the operator stops."),
     value_option(

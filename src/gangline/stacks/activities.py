@@ -91,6 +91,9 @@ _TABLE = (
     ),
     _frames(r"tensorflow/python/.*multi_worker_util\w*\.py", _ANY, "join", "wait for the other ranks to join"),
     _frames(r"tensorflow/python/training/server_lib\.py", r"join", "serve", "serve"),
+    _frames(
+        r"tensorflow/python/distribute/coordinator/.*\.py", r"join|fetch|get|wait\w*", "team", "wait for its workers"
+    ),
     _frames(r"xgboost/(?:collective|rabit)\.py", COLLECTIVES, "team", "wait in {}"),
     _frames(
         r"xgboost/(?:collective|rabit)\.py", r"init|__enter__|__init__", "join", "wait for the other ranks to join"
@@ -251,6 +254,14 @@ def activity(process: ProcessStack, thread: ThreadStack) -> StackActivity:
     if not thread.frames:
         return _kernel_activity(process, thread)
     return _frame_activity(thread)
+
+
+def waits_for_network(process: ProcessStack, thread: ThreadStack) -> bool:
+    """Whether a thread waits for bytes from somewhere else, and not for its team."""
+    doing = activity(process, thread)
+    by_kernel = next(_table_matches(_WAIT_CHANNELS, thread.wait_channel), None)
+    says_kernel = by_kernel is not None and by_kernel.verb == NETWORK_WAIT
+    return doing.verb == NETWORK_WAIT or (says_kernel and doing.kind in ("data", "network", "unknown"))
 
 
 def _frame_activity(thread: ThreadStack) -> StackActivity:

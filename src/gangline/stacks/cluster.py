@@ -136,7 +136,7 @@ def missing_right(*, debug: bool) -> str:
     """The rights that a sample needs, as roles name them."""
     if debug:
         return "this needs the rights to get pods, patch pods/ephemeralcontainers and get pods/log"
-    return "this needs the right to create pods/exec"
+    return "this needs the rights to get and create pods/exec"
 
 
 def _first_line(error: GanglineError) -> str:

@@ -1,10 +1,12 @@
 """Which frames are the user's own code, and how a place in it is written. Pure."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from gangline.stacks.model import Frame
+import msgspec
+
+from gangline.stacks.model import Frame, ProcessStack
 
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/(?:python|pypy)3?[\d.]*/(?!.*/(?:site|dist)-packages/)|\bpython\d+\.zip/")
@@ -72,3 +74,19 @@ def short_name(frame: Frame) -> str:
     """The name of a function without its class, and of native code without the types of its arguments."""
     name = re.split(r"[<(\[]", frame.function, maxsplit=1)[0] or frame.function if frame.native else frame.function
     return name if frame.native else name.rpartition(".")[2]
+
+
+def with_source(stack: ProcessStack, lines: Mapping[tuple[str, int], str]) -> ProcessStack:
+    """A process with the source lines of its frames, as far as they are known by file and line."""
+    if not lines:
+        return stack
+    threads = tuple(
+        msgspec.structs.replace(thread, frames=tuple(_frame_with_source(frame, lines) for frame in thread.frames))
+        for thread in stack.threads
+    )
+    return msgspec.structs.replace(stack, threads=threads)
+
+
+def _frame_with_source(frame: Frame, lines: Mapping[tuple[str, int], str]) -> Frame:
+    code = lines.get((frame.file, frame.line), "")
+    return msgspec.structs.replace(frame, code=code) if code else frame

@@ -22,6 +22,8 @@ UNCOMPARED_REPLICAS = ("launcher", "ps", "evaluator")
 """Replica types that do other work than the team, so that they stand elsewhere in health, too."""
 MAX_COMMAND = 32
 TEAM_KINDS = frozenset({"team", "join"})
+_HOLDING_KINDS = frozenset({"lock", "data", "sleep", "process", "network", "stopped"})
+"""What a rank does that the others may wait for without a word."""
 
 
 class RankPlace(msgspec.Struct, frozen=True):
@@ -198,15 +200,26 @@ def _own_calls(thread: ThreadStack) -> tuple[Frame, ...]:
     return thread.frames[: next(starts, len(thread.frames))]
 
 
+def _may_wait(group: StackGroup) -> bool:
+    """Whether it is in a call of a library that talks to the team by itself, so that no frame says for whom it waits."""
+    return group.activity.kind == "run" and group.activity.verb.startswith("are in ")
+
+
 def odd_groups(groups: Sequence[StackGroup]) -> tuple[StackGroup, ...]:
     """The groups that hold the others up; none if all stand at the same place, or if nobody can say who does.
 
-    Where some wait for the team, it is those who do not. Else it is the few against the many.
+    Where some wait for the team, it is those who do not. Else it is the few against the many. A replica that is stopped
+    holds everybody up, whatever its work is.
     """
+    stopped = tuple(group for group in groups if group.activity.kind == "stopped")
+    if stopped and len(stopped) < len(groups):
+        return stopped
     compared = [group for group in groups if group.is_compared]
     if len(compared) < 2:
         return ()
     waiting = [group for group in compared if group.activity.kind in TEAM_KINDS]
+    if not waiting and all(group.activity.kind in _HOLDING_KINDS or _may_wait(group) for group in compared):
+        waiting = [group for group in compared if _may_wait(group)]
     elsewhere = [group for group in compared if group not in waiting]
     total = sum(len(group.places) for group in compared)
     if waiting and elsewhere:

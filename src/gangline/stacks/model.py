@@ -34,6 +34,8 @@ class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
     holds_gil: bool = False
     # The function of the kernel in which it waits, such as `futex_wait_queue`; empty if unknown.
     wait_channel: str = ""
+    # How often it has waited and was woken up since it started; None if unknown.
+    wakeups: int | None = None
 
 
 class ProcessStack(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,6 +52,8 @@ class ProcessStack(msgspec.Struct, frozen=True, omit_defaults=True):
     rank: int | None = None
     # The CPU time that it has used since it started.
     cpu_seconds: float = 0.0
+    # The bytes that it has read and written since then; None if that could not be read.
+    bytes_moved: int | None = None
     # Why its frames could not be read, in one line.
     error: str = ""
 

@@ -1,7 +1,9 @@
 """The script that reads the stacks inside a container, for `sh`, and what its output says. Pure.
 
-It needs no more than `/proc`, `cat`, `tr`, `grep` and `readlink`, which BusyBox has, and uses py-spy where it is. It
-prints only variables that name a rank: an environment has secrets.
+It needs no more than `/proc`, `cat`, `tr`, `grep`, `sed` and `readlink`, which BusyBox has, and uses py-spy where it is.
+It prints only variables that name a rank: an environment has secrets. Source lines are those of the user's own frames;
+whoever reads them is ended after a second, because the file system may be what hangs. Every process that the script starts
+ends before it, or is waited for: the first process of a container does not take in those that others leave behind.
 """
 
 import re
@@ -9,8 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from gangline.stacks.frames import with_source
 from gangline.stacks.model import ProcessStack, ThreadStack
-from gangline.stacks.processes import MAX_COMMAND, RANK_VARIABLES, rank_in, stat_cpu_seconds
+from gangline.stacks.processes import MAX_COMMAND, RANK_VARIABLES, rank_in, stat_cpu_seconds, wakeups_in
 from gangline.stacks.pyspy import NOT_INSTALLED_THERE, decode_dump, failure_text, python_command
 
 MARK_VARIABLE = "GANGLINE_CONTAINER"
@@ -18,6 +21,22 @@ MARK_VARIABLE = "GANGLINE_CONTAINER"
 
 SCRIPT = r"""
 spy=$(command -v py-spy)
+code_of() {
+  grep -oE '"(filename|line)": ?("[^"]*"|[0-9]+)' | while IFS=' ' read -r key value; do
+    case $key in
+      '"line":') echo "$value $file" ;;
+      *) file=${value#?}; file=${file%?} ;;
+    esac
+  done | sort -u | while read -r line file; do
+    case "$line $file" in
+      0\ * | *' <'* | *\\* | */site-packages/* | */dist-packages/* | */lib/python[23]*) continue ;;
+      *' /'*) path=$1/root$file ;;
+      *) path=$1/cwd/$file ;;
+    esac
+    echo "@line $line $file"
+    sed -n "$line{s/^/@code /p;q;}" "$path"
+  done
+}
 echo "@self $$"
 files=$(echo /proc/[0-9]*/environ)
 [ -n "$MARK" ] && files=$(grep -lF "MARK=$MARK" $files 2>/dev/null)
@@ -30,6 +49,8 @@ for file in $files; do
   echo "@process $pid"
   echo "@stat $stat"
   echo "@channel $(cat "$folder/wchan" 2>/dev/null)"
+  echo "@status $(grep '^voluntary' "$folder/status" 2>/dev/null)"
+  echo "@io $(grep -E '^[rw]char:' "$folder/io" 2>/dev/null | tr '\n' ' ')"
   echo "@command $(tr '\0\n' '  ' < "$folder/cmdline" 2>/dev/null)"
   tr '\0' '\n' < "$folder/environ" 2>/dev/null | grep -E '^(RANKS)=' | sed 's/^/@variable /'
   case "${program##*/}" in
@@ -38,13 +59,20 @@ for file in $files; do
   esac
   [ -n "$spy" ] || { echo "@missing"; continue; }
   dump=$("$spy" dump --json FLAGS --pid "$pid" 2>&1) || dump=$("$spy" dump --json --pid "$pid" 2>&1)
+  printf '%s\n' "$dump" | code_of "$folder" 2>/dev/null &
+  reader=$!
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    case $(cat "/proc/$reader/stat" 2>/dev/null) in '' | *') Z '*) break ;; esac
+    sleep 0.1
+  done
+  case $(cat "/proc/$reader/stat" 2>/dev/null) in '' | *') Z '*) wait "$reader" ;; *) kill -9 "$reader" ;; esac
   echo "@dump"
   printf '%s\n' "$dump"
 done
 echo "@end"
 """
 
-_MARKER = re.compile(r"^@(self|process|stat|channel|command|variable|missing|dump|end)\b ?(.*)$")
+_MARKER = re.compile(r"^@(self|process|stat|channel|status|io|command|variable|missing|line|code|dump|end)\b ?(.*)$")
 
 
 class IncompleteOutput(ValueError):
@@ -89,6 +117,7 @@ def _parts(lines: Iterable[str]) -> Iterator[list[str]]:
 def _process(lines: list[str]) -> ProcessStack | None:
     values: dict[str, str] = {}
     variables: dict[str, str] = {}
+    source: dict[tuple[str, int], str] = {}
     dump: list[str] | None = None
     for line in lines:
         match = _MARKER.match(line) if dump is None else None
@@ -99,6 +128,9 @@ def _process(lines: list[str]) -> ProcessStack | None:
         elif match is not None and match[1] == "variable":
             name, _, value = match[2].partition("=")
             variables[name] = value
+        elif match is not None and match[1] == "code":
+            number, _, file = values.get("line", "").partition(" ")
+            source[file, int(number or 0)] = match[2].strip()
         elif match is not None:
             values[match[1]] = match[2]
     fields = values.get("stat", "").rpartition(")")[2].split()
@@ -109,15 +141,25 @@ def _process(lines: list[str]) -> ProcessStack | None:
     stack = ProcessStack(
         pid,
         python_command(values.get("command", "").split())[:MAX_COMMAND],
-        (ThreadStack((), "", pid, active=state == "R", wait_channel="" if channel == "0" else channel),),
+        (
+            ThreadStack(
+                (),
+                "",
+                pid,
+                active=state == "R",
+                wait_channel="" if channel == "0" else channel,
+                wakeups=wakeups_in(values.get("status", "")),
+            ),
+        ),
         state=state,
         parent=int(fields[1]),
         rank=rank_in(variables),
         cpu_seconds=stat_cpu_seconds(fields),
+        bytes_moved=sum(map(int, re.findall(r"\d+", values["io"]))) if values.get("io") else None,
     )
     if "missing" in values:
         return msgspec.structs.replace(stack, error=NOT_INSTALLED_THERE)
-    return _with_dump(stack, "\n".join(dump)) if dump is not None else stack
+    return with_source(_with_dump(stack, "\n".join(dump)), source) if dump is not None else stack
 
 
 def _with_dump(stack: ProcessStack, text: str) -> ProcessStack:
@@ -125,8 +167,7 @@ def _with_dump(stack: ProcessStack, text: str) -> ProcessStack:
         threads = decode_dump(text.encode(), stack.pid)
     except msgspec.MsgspecError:
         return msgspec.structs.replace(stack, error=failure_text(text))
-    channel = stack.threads[0].wait_channel
+    kernel = stack.threads[0]
     main, *others = threads or stack.threads
-    return msgspec.structs.replace(
-        stack, threads=(msgspec.structs.replace(main, wait_channel=channel), *others), source="py-spy"
-    )
+    main = msgspec.structs.replace(main, wait_channel=kernel.wait_channel, wakeups=kernel.wakeups)
+    return msgspec.structs.replace(stack, threads=(main, *others), source="py-spy")

@@ -18,6 +18,7 @@ RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WOR
 MAX_THREADS = 64
 MAX_COMMAND = 200
 _PYTHON_PROGRAM = re.compile(r"^(?:python|pypy)[\d.]*t?$")
+_WAKEUPS = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PSUTIL_STATES = {
     psutil.STATUS_RUNNING: "R",
@@ -56,6 +57,12 @@ def rank_in(environment: Mapping[str, str]) -> int | None:
 def stat_cpu_seconds(fields: Sequence[str]) -> float:
     """The CPU time in /proc/PID/stat, given its fields from the state on."""
     return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+
+def wakeups_in(status: str) -> int | None:
+    """How often a thread was woken up, by its file `status`."""
+    match = _WAKEUPS.search(status)
+    return int(match[1]) if match is not None else None
 
 
 class ProcessTable:
@@ -160,7 +167,12 @@ def _kernel_threads(folder: Path) -> Iterable[ThreadStack]:
         channel = _read(task / "wchan").decode(errors="replace").strip("\0\n ")
         name = _read(task / "comm").decode(errors="replace").strip()
         yield ThreadStack(
-            (), name, number, active=state == [b"R"], wait_channel="" if channel in ("0", "") else channel
+            (),
+            name,
+            number,
+            active=state == [b"R"],
+            wait_channel="" if channel in ("0", "") else channel,
+            wakeups=wakeups_in(_read(task / "status").decode(errors="replace")),
         )
 
 

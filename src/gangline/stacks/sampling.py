@@ -14,8 +14,8 @@ from gangline.base.clock import Clock, SystemClock
 from gangline.base.files import open_regular
 from gangline.base.host_features import usable_cpus
 from gangline.base.tasks import run_all, time_limit
-from gangline.stacks.frames import own_frames
-from gangline.stacks.model import Frame, ProcessStack, RankStack, Source, ThreadStack
+from gangline.stacks.frames import own_frames, with_source
+from gangline.stacks.model import ProcessStack, RankStack, Source, ThreadStack
 from gangline.stacks.own_dumps import own_dump
 from gangline.stacks.processes import MAX_COMMAND, ProcessFacts, ProcessTable
 from gangline.stacks.pyspy import (
@@ -84,7 +84,7 @@ async def sample_processes(
             target.replica,
             target.rank,
             target.pod,
-            tuple(_with_source(stacks[one.pid], source) for one in facts),
+            tuple(with_source(stacks[one.pid], source) for one in facts),
             "" if facts else "it has no process on this machine any more",
         )
         for target, facts in zip(targets, processes, strict=True)
@@ -179,7 +179,9 @@ def _with_channels(threads: Iterable[ThreadStack], kernel: Iterable[ThreadStack]
     """The threads with what the kernel says of them: whether they run, and what they wait for."""
     states = {one.id: one for one in kernel}
     return tuple(
-        msgspec.structs.replace(one, wait_channel=state.wait_channel, active=one.active or state.active)
+        msgspec.structs.replace(
+            one, wait_channel=state.wait_channel, wakeups=state.wakeups, active=one.active or state.active
+        )
         if (state := states.get(one.id)) is not None
         else one
         for one in threads
@@ -221,21 +223,6 @@ def _read_lines(wanted: dict[tuple[str, int], Path], lines: dict[tuple[str, int]
                 texts[path] = []
         if 0 < number <= len(texts[path]):
             lines[file, number] = texts[path][number - 1].strip()
-
-
-def _with_source(stack: ProcessStack, lines: dict[tuple[str, int], str]) -> ProcessStack:
-    if not lines:
-        return stack
-    threads = tuple(
-        msgspec.structs.replace(thread, frames=tuple(_frame_with_source(frame, lines) for frame in thread.frames))
-        for thread in stack.threads
-    )
-    return msgspec.structs.replace(stack, threads=threads)
-
-
-def _frame_with_source(frame: Frame, lines: dict[tuple[str, int], str]) -> Frame:
-    code = lines.get((frame.file, frame.line), "")
-    return msgspec.structs.replace(frame, code=code) if code else frame
 
 
 async def _in_thread(work: Callable[[], T], patience: timedelta, clock: Clock) -> T:

@@ -13,9 +13,9 @@ def stacks_sentence(groups: Sequence[StackGroup]) -> str:
     """`3 of 4 ranks wait in all_reduce (train.py:88); worker-1 (rank 2) reads data (data.py:31)`.
 
     The ranks that hold the others up come last. Launchers and parameter servers, which do other work, are left out,
-    unless there is nobody else. Empty without groups.
+    unless they are stopped, or there is nobody else. Empty without groups.
     """
-    groups = [group for group in groups if group.is_compared] or groups
+    groups = [group for group in groups if group.is_compared or group.activity.kind == "stopped"] or groups
     odd = odd_groups(groups)
     total = sum(len(group.places) for group in groups)
     ordered = [*(group for group in groups if group not in odd), *odd]

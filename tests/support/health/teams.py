@@ -19,9 +19,10 @@ class Doing(NamedTuple):
     """What a rank does for a while."""
 
     frames: tuple[Frame, ...]
-    # CPU cores, and bytes per second.
+    # CPU cores, bytes that are counted, and wake-ups, all per second.
     cores: float = 0.0
     bytes: int = 0
+    wakeups: int = 0
     # Its innermost line is another one in every second.
     moves: bool = False
     is_stopped: bool = False
@@ -56,6 +57,9 @@ STOPPED = Doing(own("step"), is_stopped=True)
 SAVES = Doing(library("torch/serialization.py", "save"), cores=0.02)
 SAVES_BY_NAME = Doing(own("save_checkpoint", code="time.sleep(240)"))
 EVALUATES = Doing(own("evaluate"), cores=1.0, moves=True)
+RECEIVES = Doing(library("socket.py", "readinto", caller="get_data"), cores=0.001, wakeups=10)
+STANDS_IN_SOCKET = Doing(library("socket.py", "readinto", caller="get_data"))
+IN_TENSORFLOW = Doing(library("tensorflow/python/eager/execute.py", "quick_execute"))
 DOWNLOADS = Doing(library("urllib/request.py", "urlopen", caller="get_data"), cores=0.05, bytes=5_000_000)
 
 
@@ -178,7 +182,9 @@ def _rank_stack(number: int, name: str, doing: Doing, program: float, used: floa
     if doing.moves:
         first = frames[0]
         frames = (Frame(first.function, first.file, first.line + int(program * 7) % 13, code=first.code), *frames[1:])
-    thread = ThreadStack(frames, "MainThread", 100 + number, active=doing.cores > 0.5)
+    thread = ThreadStack(
+        frames, "MainThread", 100 + number, active=doing.cores > 0.5, wakeups=int(doing.wakeups * program)
+    )
     # A thread that measures something every few seconds is in most programs.
     monitor = ThreadStack(own("heartbeat", 40 + int(program) % 3), "Thread-1", 500 + number)
     state = "T" if doing.is_stopped else "R" if doing.cores > 0.5 or doing.wants_cpu else "S"

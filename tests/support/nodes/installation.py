@@ -9,9 +9,18 @@ CLUSTER_KINDS = "clusterroles,clusterrolebindings,priorityclasses,customresource
 
 
 def install(cluster: NodeCluster, *words: str) -> Finished:
-    """Install as a user does: the operator, also for MPIJobs of both APIs, and the gang scheduler, two replicas each."""
+    """Install as a user does: the operator, also for MPIJobs of both APIs, and the gang scheduler, two replicas each.
+
+    The operator may read the stacks of jobs that hang.
+    """
     done = cluster.gangline(
-        "install", "--with", "scheduler", "--set", "rbac.mpiJobs=true,mpiV2beta1=true", *words, seconds=330
+        "install",
+        "--with",
+        "scheduler",
+        "--set",
+        "rbac.mpiJobs=true,mpiV2beta1=true,hangWatch.stacks=true",
+        *words,
+        seconds=330,
     )
     assert done.code == 0, done
     return done

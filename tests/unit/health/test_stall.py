@@ -4,24 +4,29 @@ from typing import Any
 
 import pytest
 
+from gangline.health.evidence import RankActivity, TeamSample, team_evidence
 from gangline.health.settings import WatchSettings
 from gangline.health.signs import ObservedTime
 from gangline.health.stall import Look, duration_words
+from support.builders.stacks import all_reduce, process, rank
 from support.health.teams import (
     ALL_REDUCE,
     COMPILES,
     DOWNLOADS,
     EVALUATES,
     FILE_LOCK,
+    IN_TENSORFLOW,
     LISTENS,
     LOCKED,
     ONE_LONG_CALL,
     READS,
+    RECEIVES,
     SAVES,
     SAVES_BY_NAME,
     SERVES,
     SLEEPS,
     SPINS,
+    STANDS_IN_SOCKET,
     STOPPED,
     TRAINS,
     WAITS,
@@ -73,6 +78,9 @@ HEALTHY = {
     ),
     "a download at the start": Team(
         pair(then((DOWNLOADS, 1200), last=TRAINS), then((WAITS, 1200), last=TRAINS)), steps=every(1, start=1200)
+    ),
+    "a download so slow that hardly any CPU is used": Team(
+        pair(then((RECEIVES, 1200), last=TRAINS), then((WAITS, 1200), last=TRAINS)), steps=every(1, start=1200)
     ),
     "quiet parameter servers": Team(
         {"ps-0": always(SERVES), "ps-1": always(SERVES), "worker-0": always(TRAINS)}, steps=every(20)
@@ -138,6 +146,23 @@ HANGS = {
         Team(pair(then((TRAINS, 60), last=ONE_LONG_CALL), then((TRAINS, 60), last=LOCKED)), steps=every(1, 60)),
         "RankStands",
         ("worker-1",),
+    ),
+    "one waits for bytes that never come": (
+        Team(pair(then((TRAINS, 60), last=WAITS), then((TRAINS, 60), last=STANDS_IN_SOCKET)), steps=every(1, 60)),
+        "RankStands",
+        ("worker-1",),
+    ),
+    "one stands, and the other is in an operation that does not end": (
+        Team(pair(then((TRAINS, 60), last=IN_TENSORFLOW), then((TRAINS, 60), last=LOCKED)), steps=every(1, 60)),
+        "RankStands",
+        ("worker-1",),
+    ),
+    "a parameter server is stopped": (
+        Team(
+            {"ps-0": then((SERVES, 60), last=STOPPED), **pair(then((TRAINS, 60), last=WAITS))}, steps=every(1, 60)
+        ),
+        "RankStands",
+        ("ps-0",),
     ),
     "one is stopped, the other waits": (
         Team(pair(then((TRAINS, 60), last=WAITS), then((TRAINS, 60), last=STOPPED)), steps=every(1, 60)),
@@ -294,3 +319,13 @@ def test_one_long_call_on_a_machine_with_too_much_to_do_is_no_hang() -> None:
     """It hardly gets the CPU, but wants to run."""
     starved = Doing(ONE_LONG_CALL.frames, cores=0.04, wants_cpu=True)
     assert play(Team(pair(then((TRAINS, 60), last=starved)), steps=every(1, 60)), 1500).stalls == []
+
+
+def test_a_process_that_has_ended_is_no_sign_of_life() -> None:
+    """The first process of a container leaves those that have ended as they are: each look would find a new one."""
+    stands = process(all_reduce(), 1, parent=0)
+    before = TeamSample(0.0, (rank(0, stands),))
+    after = TeamSample(10.0, (rank(0, stands, process(pid=70, source="proc", state="Z")),))
+    assert [one.activity for one in team_evidence(before, after)] == [RankActivity.WAITS]
+    started = TeamSample(10.0, (rank(0, stands, process(pid=70, source="proc")),))
+    assert [one.activity for one in team_evidence(before, started)] == [RankActivity.MOVES]

@@ -76,6 +76,27 @@ def test_only_the_opt_in_for_mpi_lets_the_operator_make_roles() -> None:
     }
 
 
+def test_the_watch_for_hangs_has_its_rights_and_runs_commands_only_by_choice() -> None:
+    rule = {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]}
+    assert RBAC["ClusterRole", "gangline-operator-hang-watch"]["rules"] == [rule]
+    assert ("ClusterRole", "gangline-operator-hang-stacks") not in RBAC
+    with_stacks = documents(hangWatch={"stacks": True})
+    (by_choice,) = with_stacks["ClusterRole", "gangline-operator-hang-stacks"]["rules"]
+    assert by_choice["resources"] == ["pods/exec"]
+    assert flags(with_stacks)["hang_stacks"]
+    without = documents(hangWatch={"enabled": False, "stacks": True})
+    assert not [name for _, name in without if "hang" in name]
+    assert (flags(RBAC)["hang_watch"], flags(RBAC)["hang_stacks"]) == (True, False)
+    assert (flags(without)["hang_watch"], flags(without)["hang_stacks"]) == (False, False)
+
+
+def flags(manifests: dict[tuple[str, str], Any]) -> dict[str, Any]:
+    """The operator's flags as its own command reads them."""
+    (container,) = manifests["Deployment", "gangline-operator"]["spec"]["template"]["spec"]["containers"]
+    with operator.make_context("operator", list(container["args"])) as context:
+        return context.params
+
+
 def test_leases_are_written_in_one_namespace_alone() -> None:
     for role in (
         RBAC["ClusterRole", "gangline-operator"],

@@ -72,6 +72,11 @@ def test_a_container_is_read_and_only_that(container: int) -> None:
     assert processes[0].pid == container
     assert processes[1].parent == container
     assert "a-secret" not in output
+    (main,) = processes[1].threads
+    assert main.frames[0].code == "time.sleep(600)"
+    assert main.wakeups is not None
+    # It has read its modules.
+    assert (processes[1].bytes_moved or 0) > 10_000
 
 
 def test_without_py_spy_the_kernel_says_what_it_waits_for(container: int) -> None:

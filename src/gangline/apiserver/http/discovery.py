@@ -59,7 +59,7 @@ def version_info(gangline: str, platform: str) -> JSON:
 
 def root_paths(resources: Iterable[ApiResource]) -> JSON:
     """/: the paths of the server."""
-    fixed = {"/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3", "/version"}
+    fixed = {"/api", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/openapi/v2", "/openapi/v3", "/version"}
     listed = list(resources)
     groups = {f"/apis/{item.group}" for item in listed if item.group}
     return {"paths": sorted(fixed | groups | {f"/{item.group_version_path}" for item in listed})}

@@ -49,6 +49,7 @@ from gangline.apiserver.http.request_info import (
 )
 from gangline.apiserver.http.warnings import warning_headers
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
+from gangline.apiserver.kinds.pod.spec_subresources import SPEC_SUBRESOURCES
 from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
 from gangline.apiserver.registry.deletion import DeletionOptions
@@ -59,10 +60,13 @@ from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.storage import check_name
 from gangline.apiserver.registry.writes import WriteContext, WriteResult, default_and_prune
 from gangline.apiserver.serving.hosts import MALFORMED_HOST, AllowedHosts
+from gangline.apiserver.serving.request_metrics import RequestLabels, RequestMetrics
 from gangline.apiserver.serving.server import mark_authenticated
 from gangline.apiserver.store.errors import DiskFull, StoreFailed
+from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.users import ANONYMOUS_USER, UserInfo
 from gangline.base.clock import Clock
+from gangline.base.metrics_text import METRICS_TYPE
 from gangline.schema.go_text import quoted_text
 
 log = logging.getLogger(__name__)
@@ -73,6 +77,11 @@ ONLY_OWN_NAMES = AllowedHosts()
 BODY_SECONDS = 60.0
 """In how much time a body must arrive: the time limit of requests of kube-apiserver."""
 NO_CACHE = "no-cache, private"
+METRICS_PATH = "/metrics"
+REQUEST_LABELS = web.RequestKey("gangline-labels", RequestLabels)
+"""Where a request keeps what it is counted as."""
+CLIENT_CLOSED_REQUEST = 499
+"""The code that is counted for a request whose client has disconnected."""
 
 SubresourceHandler = Callable[["ApiRequest"], Awaitable[web.StreamResponse]]
 Download = Callable[[], Awaitable[bytes]]
@@ -160,6 +169,7 @@ class ApiHandler:
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator, authorizer)
         self._aggregated = {part.group: part for part in aggregated}
+        self._metrics = RequestMetrics(clock)
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
             RequestVerb.GET: self._get,
             RequestVerb.LIST: self._list,
@@ -173,12 +183,16 @@ class ApiHandler:
 
     async def __call__(self, http: web.BaseRequest) -> web.StreamResponse:
         trail = None if self._audit_log is None else begin_trail(self._audit_log, self._clock, http)
+        began, code = self._metrics.begin(http.method), CLIENT_CLOSED_REQUEST
         try:
             response = await self._handle(http)
+            code = response.status
         except asyncio.CancelledError:
             if trail is not None:
                 trail.cancel()
             raise
+        finally:
+            self._metrics.end(began, http.method, http.get(REQUEST_LABELS), code)
         if trail is not None:
             trail.complete(response.status)
         if not response.prepared:
@@ -248,12 +262,15 @@ class ApiHandler:
         served_kind = None if is_review else self._catalog.find(info.group, info.version, plural)
         if served_kind is None and not is_review:
             return self._unknown_resource(info)
-        if verb is None or http.method == "HEAD":
+        if info.is_proxy:
+            verb = verb or RequestVerb.GET  # every method is passed on
+        elif verb is None or http.method == "HEAD":
             raise apierrors.method_not_allowed()
         if served_kind is None:
             return await self._serve_review(http, user, verb, info, warnings)
         if served_kind.deprecation_warning:
             warnings.append(served_kind.deprecation_warning)
+        http[REQUEST_LABELS] = _labels(info, verb, served_kind)
         request = ApiRequest(http, user, info, verb, served_kind, http.query, warnings)
         return await self._serve_resource(request)
 
@@ -326,6 +343,9 @@ class ApiHandler:
             return _page_not_found()
         if http.method not in ("GET", "HEAD"):
             raise apierrors.method_not_allowed()
+        if http.path == METRICS_PATH:
+            text = self._metrics.text(self._object_counts())
+            return web.Response(body=text.encode(), headers={"Content-Type": METRICS_TYPE})
         if (download := self._downloads.get(http.path)) is not None:
             return web.Response(body=await download(), content_type="application/octet-stream")
         page = self._nonresource.response(http.path, http.query, http.headers.get("Accept", ""))
@@ -337,6 +357,11 @@ class ApiHandler:
             trail.set_response_body(page.body)
         return web.Response(body=page.body, status=page.code, headers=headers)
 
+    def _object_counts(self) -> dict[str, int]:
+        store = self._registry.store
+        kinds = {kind.resource.qualified_name: kind.resource for kind in self._catalog if kind.resource.is_stored}
+        return {name: store.count(collection_prefix(*item.group_resource)) for name, item in kinds.items()}
+
     async def _serve_resource(self, request: ApiRequest) -> web.StreamResponse:
         info, served_kind = request.info, request.served_kind
         if bool(info.namespace) > served_kind.resource.namespaced:
@@ -344,6 +369,10 @@ class ApiHandler:
             if served_kind.custom:
                 return _page_not_found()
             raise apierrors.no_such_resource()
+        if info.subresource in SPEC_SUBRESOURCES and served_kind.resource.subresource(info.subresource) is not None:
+            if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
+                raise apierrors.method_not_allowed()
+            return await self._verb_handlers[request.verb](request)
         if info.subresource not in ("", "status") or info.plural != served_kind.resource.plural:
             handler = self._subresource_handler(served_kind, info)
             if handler is None:
@@ -371,7 +400,7 @@ class ApiHandler:
 
     def _subresource_handler(self, served_kind: ServedKind, info: RequestInfo) -> SubresourceHandler | None:
         """The handler of a subresource: the resource's own, or the generic one if the resource has the subresource."""
-        name = info.subresource
+        name = "proxy" if info.is_proxy else info.subresource
         own = self._subresource_handlers.get((info.group, info.plural, name))
         if own is None and served_kind.resource.subresource(name) is not None:
             return self._subresource_handlers.get(("", "", name))
@@ -522,6 +551,13 @@ def _sent_options(raw: bytes, content_type: str) -> JSON:
         if error.code != 400:
             raise
         raise apierrors.untyped_error(decoding_text(error)) from error
+
+
+def _labels(info: RequestInfo, verb: RequestVerb, served_kind: ServedKind) -> RequestLabels:
+    name = info.subresource.partition("/")[0]
+    subresource = name if served_kind.resource.subresource(name) is not None else ""
+    scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+    return RequestLabels(verb.upper(), info.group, info.version, info.plural, subresource, scope)
 
 
 def _decoded_path(http: web.BaseRequest) -> str:

@@ -15,6 +15,7 @@ from gangline.apiserver.kinds.core.namespace import NamespaceStrategy
 from gangline.apiserver.kinds.crd.resource_metadata import prune_metadata
 from gangline.apiserver.kinds.crd.resource_strategy import CustomResourceStrategy
 from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.kinds.pod.strategy import PodStrategy
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.users import SERVER_USER, UserInfo
 from gangline.schema.problems import FieldProblem
@@ -85,6 +86,8 @@ def prepare_and_validate(subresource: str, strategy: Strategy, new: JSON, old: J
         case "finalize" if isinstance(strategy, NamespaceStrategy):
             strategy.prepare_for_finalize_update(new, old)
             return strategy.validate_finalize_update(new, old)
+        case "ephemeralcontainers" | "resize" if isinstance(strategy, PodStrategy):
+            return strategy.prepare_and_validate_spec_subresource(subresource, new, old)
         case "binding":
             return []  # the only write that may set the node of a pod
         case _:

@@ -66,8 +66,8 @@ def stacks(
     and goes on. They are read with py-spy (pip install 'gangline[stacks]'); of programs that are not Python, or
     without py-spy, the kernel says what they wait for.
 
-    In a cluster a command is run in each pod: that needs the right to create pods/exec, and py-spy in the image. With
-    --debug-image an ephemeral container does it: that needs the right to patch pods/ephemeralcontainers.
+    In a cluster a command is run in each pod: that needs the rights to get and create pods/exec, and py-spy in the
+    image. With --debug-image an ephemeral container does it: that needs the right to patch pods/ephemeralcontainers.
 
     \b
       gangline stacks bert

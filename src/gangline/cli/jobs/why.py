@@ -188,7 +188,11 @@ def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTa
     def with_flags(texts: Iterable[str]) -> tuple[str, ...]:
         if target.archive is not None:
             shown = [_in_this_folder(text) for text in texts if not _KUBECTL_COMMAND.search(text)]
-            return tuple(at_moment(text, target.past.moment) for text in shown) if target.past else tuple(shown)
+            return (
+                tuple(at_moment(text, target.past.moment, target.past.server) for text in shown)
+                if target.past
+                else tuple(shown)
+            )
         if on_this_machine:
             texts = [_as_gangline_command(text) for text in texts]
         # Functions, because a replacement text would interpret backslashes in a path.
@@ -204,10 +208,11 @@ def with_server_flags(report: Diagnosis, server: ServerOptions, target: ServerTa
     return msgspec.structs.replace(report, causes=causes, next=with_flags(report.next), notes=with_flags(report.notes))
 
 
-def at_moment(text: str, moment: datetime) -> str:
-    """The text with its commands that read showing the same moment."""
+def at_moment(text: str, moment: datetime, server: str = "") -> str:
+    """The text with its commands that read showing the same moment, of the same server."""
     time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return re.sub(r"(?<=\bgangline )(?=(?:describe|events|get|logs|why) )", f"at {time} ", text)
+    prefix = f"at --server {server} {time} " if server else f"at {time} "
+    return re.sub(r"(?<=\bgangline )(?=(?:describe|events|get|logs|why) )", lambda _: prefix, text)
 
 
 def _as_gangline_command(text: str) -> str:

@@ -3,7 +3,7 @@
 import io
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -327,8 +327,10 @@ class _AbortableWebSocket(aiohttp.ClientWebSocketResponse):
 
     def abort(self) -> None:
         """Call after `close`: do not wait for the TLS shutdown."""
-        if self._tcp_transport is not None:
-            self._tcp_transport.abort()
+        # Python before 3.11.5 raises this for a transport that was closed twice: by us, and by the other side.
+        with suppress(AttributeError):
+            if self._tcp_transport is not None:
+                self._tcp_transport.abort()
 
 
 class _AiohttpWebSocket:

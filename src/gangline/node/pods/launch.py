@@ -14,7 +14,7 @@ from gangline.node.pods.context import NodeContext
 from gangline.node.pods.plan import PORT_CLASH, ContainerRun, Role
 from gangline.node.pods.recovery import OOM_KILLED
 from gangline.node.resources import MemoryCgroup, memory_limit
-from gangline.node.runtime.process import SupervisedProcess, end_strays, launch
+from gangline.node.runtime.process import SupervisedProcess, attach_socket, end_strays, launch
 from gangline.node.runtime.runtime import ContainerConfig, ContainerMount, ContainerTarget, ProcessSpec
 from gangline.node.volumes.manager import VolumeManager
 from gangline.node.volumes.mounts import copy_sub_path, resolve_mount
@@ -78,6 +78,18 @@ class ContainerLauncher:
             self._context.memory_limits[process.pid] = self._memory_limit
             self._context.shims[process.shim_pid] = process.pid
 
+    def resize(self, spec: RunContainer, process: SupervisedProcess | None, record: RunRecord) -> None:
+        """Take changed resources, for the living process, if there is one, and for the next."""
+        self._spec, self._memory_limit = spec, memory_limit(spec.resources.limits)
+        if process is None:
+            return
+        if self._context.settings.cgroup is not None:
+            if self._memory_limit:
+                MemoryCgroup(self._context.settings.cgroup, record.id).set_limit(self._memory_limit)
+            return
+        self._context.memory_limits.pop(process.pid, None)
+        self.watch_memory(process)
+
     def release(self, process: SupervisedProcess, record: RunRecord) -> None:
         """Release what a run had that has ended, and record on disk why it ended, where the node knows."""
         files, exit_record = process.files, process.files.exit_record()
@@ -122,7 +134,9 @@ class ContainerLauncher:
         # A real port that the node allocated wins over the number in the spec.
         ports = {**written, **self._context.ports.pod_ports(self._pod)}
         target = self._context.runtime.target(config, spec, ports, pid)
-        return msgspec.structs.replace(target, tcp_socket=self._context.network.tcp_socket)
+        return msgspec.structs.replace(
+            target, tcp_socket=self._context.network.tcp_socket, attach_socket=attach_socket(config.record)
+        )
 
     def _create_cgroup(self, run_id: str) -> tuple[Path, ...]:
         parent = self._context.settings.cgroup

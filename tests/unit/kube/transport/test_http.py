@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -530,6 +531,31 @@ async def test_plain_answer_to_a_handshake_is_an_error() -> None:
         with pytest.raises(Unreachable, match="speaks no WebSocket"):
             async with transport.frames(GET, ("v4.channel.k8s.io",)):
                 pass
+
+
+async def test_a_connection_that_the_other_side_has_closed_can_be_left(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load aiohttp closes it twice. Python 3.11.2, as Debian has it, forgets the connection then."""
+
+    def abort_of_3_11_2(self: Any) -> None:
+        self._closed = True
+        self._ssl_protocol._abort()
+
+    async def end(request: web.Request) -> web.WebSocketResponse:
+        server = web.WebSocketResponse()
+        await server.prepare(request)
+        await server.send_bytes(b"last")
+        await server.close()
+        return server
+
+    monkeypatch.setattr("asyncio.sslproto._SSLProtocolTransport.abort", abort_of_3_11_2)
+    async with http_server(end, authority.server) as url:
+        tls = TLS(ca=authority.pem, client=authority.client("me"))
+        async with HttpTransport(Connection(server=url, tls=tls)) as transport, transport.frames(GET, ()) as frames:
+            assert [frame async for frame in frames] == [b"last"]
+            for _ in range(2):
+                frames._socket._tcp_transport.close()  # type: ignore[attr-defined]
 
 
 async def test_lost_connection_breaks_the_frames() -> None:

@@ -1,0 +1,83 @@
+"""Random teams in containers: one rank fails, its peers fail in words of their own, and the first one is named.
+
+kubelets say only the second in which a container ended; log lines have finer times. `GANGLINE_TEAMS` sets the number of teams.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.failing_teams import program
+from support.failing_teams.plans import random_plan
+from support.nodes.inside import NodeCluster
+from support.nodes.jobs import IMAGE
+
+TEAMS = int(os.environ.get("GANGLINE_TEAMS", "8"))
+AT_ONCE = 4
+MIN_RIGHT = 0.98
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(200 + 20 * TEAMS)]
+
+
+def team(name: str, folder: Path, plan: dict[str, Any]) -> Any:
+    """A team whose ranks meet in a folder of this machine, which both nodes have."""
+    container = {
+        "name": "pytorch",
+        "image": IMAGE,
+        "command": ["python3", "/team/program.py", "/team", "$(RANK)"],
+        "resources": {"limits": {"memory": "200Mi"}, "requests": {"memory": "1Mi"}},
+        "volumeMounts": [{"name": "team", "mountPath": "/team"}],
+        "securityContext": {"runAsUser": 0},
+    }
+    pod = {
+        "containers": [container],
+        "volumes": [{"name": "team", "hostPath": {"path": str(folder), "type": "Directory"}}],
+        "terminationGracePeriodSeconds": 1,
+    }
+    counts = {"Master": 1, "Worker": plan["size"] - 1}
+    replicas = {
+        kind: {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}} for kind, count in counts.items()
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"runPolicy": {"cleanPodPolicy": "Running"}, "pytorchReplicaSpecs": replicas},
+    }
+
+
+def first_failures(
+    cluster: NodeCluster, namespace: str, folder: Path, plans: dict[str, dict[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """Run some teams at the same time. Yields what the status of each says of its first failure."""
+    for name, plan in plans.items():
+        (folder / name).mkdir()
+        (folder / name / "plan.json").write_text(json.dumps(plan))
+        shutil.copy(program.__file__, folder / name / "program.py")
+    cluster.apply(*(team(name, folder / name, plan) for name, plan in plans.items()), namespace=namespace)
+    for name in plans:
+        cluster.wait(f"pytorchjob/{name}", "Failed", namespace, seconds=300)
+    for one in cluster.objects("pytorchjobs", namespace):
+        yield one["metadata"]["name"], one["status"].get("firstFailure", {})
+    cluster.kubectl("delete", "pytorchjobs", *plans, "--namespace", namespace)
+
+
+def test_the_first_failing_rank_of_random_teams_is_named(
+    installed: NodeCluster, namespace: str, tmp_path: Path
+) -> None:
+    plans = {f"team-{seed}": random_plan(seed) for seed in range(TEAMS)}
+    wrong = {}
+    names = list(plans)
+    for start in range(0, TEAMS, AT_ONCE):
+        some = {name: plans[name] for name in names[start : start + AT_ONCE]}
+        for name, failure in first_failures(installed, namespace, tmp_path, some):
+            if failure.get("rank") != plans[name]["cause"]:
+                wrong[name] = (failure, plans[name])
+    right = 1 - len(wrong) / TEAMS
+    print(f"the first failing rank is right in {TEAMS - len(wrong)} of {TEAMS} teams")
+    assert right >= MIN_RIGHT, wrong

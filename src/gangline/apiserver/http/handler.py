@@ -34,8 +34,14 @@ from gangline.apiserver.http.body import (
     report_applied_duplicates,
 )
 from gangline.apiserver.http.list import ListPage, list_page, parse_resource_version
-from gangline.apiserver.http.negotiation import Representation, error_representation, negotiate
-from gangline.apiserver.http.nonresource import NO_SNIFFING, NonResourceHandler
+from gangline.apiserver.http.negotiation import (
+    PLAIN_JSON,
+    Representation,
+    check_accepted,
+    error_representation,
+    negotiate,
+)
+from gangline.apiserver.http.nonresource import NO_SNIFFING, NonResourceHandler, NonResourceResponse
 from gangline.apiserver.http.patch import APPLY_PATCH, patch_function
 from gangline.apiserver.http.query import check_list_options, check_write_options, deletion_options
 from gangline.apiserver.http.representations import NegotiationError
@@ -79,6 +85,8 @@ ONLY_OWN_NAMES = AllowedHosts()
 BODY_SECONDS = 60.0
 """In how much time a body must arrive: the time limit of requests of kube-apiserver."""
 NO_CACHE = "no-cache, private"
+VERSION_PATH, GROUPS_PATH = "/version", "/apis"
+HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 CONNECTIONS = {"attach": "Attach", "exec": "Exec", "portforward": "PortForward", "proxy": "Proxy"}
 """Subresources that connect to an object, with the kinds of their options."""
 METRICS_PATH = "/metrics"
@@ -272,7 +280,9 @@ class ApiHandler:
             return self._unknown_resource(info)
         if info.is_proxy:
             verb = verb or RequestVerb.GET  # every method is passed on
-        elif verb is None or http.method == "HEAD":
+        elif served_kind is not None and served_kind.custom and verb is None and http.method in ("PUT", "PATCH"):
+            raise apierrors.bad_request("name must be provided")
+        elif verb is None or (http.method == "HEAD" and (served_kind is None or not served_kind.custom)):
             raise apierrors.method_not_allowed()
         if served_kind is None:
             return await self._serve_review(http, user, verb, info, warnings)
@@ -349,21 +359,29 @@ class ApiHandler:
     async def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if "//" in http.path or http.raw_path.startswith("//"):
             return _page_not_found()
-        if http.method not in ("GET", "HEAD"):
+        if http.method not in ("GET", "HEAD") and http.path not in (GROUPS_PATH, *HEALTH_PATHS):
             raise apierrors.method_not_allowed()
+        accept = http.headers.get("Accept", "")
         if http.path == METRICS_PATH:
             text = self._metrics.text(self._object_counts())
             return web.Response(body=text.encode(), headers={"Content-Type": METRICS_TYPE})
         if (download := self._downloads.get(http.path)) is not None:
             return web.Response(body=await download(), content_type="application/octet-stream")
-        page = self._nonresource.response(http.path, http.query, http.headers.get("Accept", ""))
+        if http.path == VERSION_PATH:
+            check_accepted(accept, ("application/json",))
+        page = self._nonresource.response(http.path, http.query, accept)
+        _check_page_method(http, page)
         tag = page.headers.get("ETag")
         if tag is not None and tag in http.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=page.headers)
-        headers = {"Content-Type": page.content_type, **page.headers}
+        headers, body = {"Content-Type": page.content_type, **page.headers}, page.body
+        if page.is_object and page.content_type == PLAIN_JSON.content_type and http.path != GROUPS_PATH:
+            agent = http.headers.get("User-Agent", "")
+            representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
+            headers["Content-Type"], body = representation.content_type, representation.format(body)
         if (trail := http.get(AUDIT_TRAIL)) is not None and page.is_object:
             trail.set_response_body(page.body)
-        return web.Response(body=page.body, status=page.code, headers=headers)
+        return web.Response(body=body, status=page.code, headers=headers)
 
     def _object_counts(self) -> dict[str, int]:
         store = self._registry.store
@@ -481,7 +499,7 @@ class ApiHandler:
     # Writing
 
     async def _create(self, request: ApiRequest) -> web.StreamResponse:
-        if request.info.name:
+        if request.info.name and not request.served_kind.custom:
             raise apierrors.method_not_allowed()
         representation = self._representation(request)
         check_write_options(request.verb, request.query)
@@ -568,7 +586,23 @@ class ApiHandler:
 
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
         accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
-        return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
+        return negotiate(
+            accept,
+            request.query,
+            now=self._clock.now,
+            agent=agent,
+            watch=watch,
+            routed=not request.served_kind.custom,
+            listing=request.verb in (RequestVerb.LIST, RequestVerb.WATCH),
+        )
+
+
+def _check_page_method(http: web.BaseRequest, page: NonResourceResponse) -> None:
+    """Refuse HEAD for pages that kube-apiserver routes by method. Raises `StatusError` (405)."""
+    path = http.path.rstrip("/")
+    is_routed = path == VERSION_PATH or (path.startswith("/api") and path != GROUPS_PATH)
+    if http.method == "HEAD" and is_routed and page.code == 200:
+        raise apierrors.method_not_allowed()
 
 
 def _labels(info: RequestInfo, verb: RequestVerb, served_kind: ServedKind) -> RequestLabels:

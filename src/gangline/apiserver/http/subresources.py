@@ -22,7 +22,7 @@ from gangline.apiserver.auth.token_requests import DEFAULT_SECONDS, TokenIssuer
 from gangline.apiserver.errors import NamedKind, StatusError
 from gangline.apiserver.http.body import read_applied, report_applied_duplicates
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler, api_response
-from gangline.apiserver.http.negotiation import PLAIN_JSON, negotiate
+from gangline.apiserver.http.negotiation import PLAIN_JSON, Representation, negotiate
 from gangline.apiserver.http.patch import APPLY_PATCH, JSON_PATCH, check_patch_type, decode_patch
 from gangline.apiserver.http.query import check_write_options, deletion_options
 from gangline.apiserver.http.request_info import RequestVerb, query_flag
@@ -313,17 +313,18 @@ class ScaleHandler(_RegistryHandler):
     """Handles `scale` of every resource that has it."""
 
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
-        key, paths = request.info.key, request.served_kind.scale_paths
+        key, paths, kind = request.info.key, request.served_kind.scale_paths, request.served_kind
+        if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
+            raise _unsupported_verb(kind, request.verb) if kind.custom else apierrors.method_not_allowed()
+        representation = self._representation(request)
         if request.verb is RequestVerb.GET:
             obj = decode_record(self._registry.get(request.served_kind, key), request.served_kind)
             if request.served_kind.custom and _value_at(obj, paths.spec) is None:
                 raise apierrors.internal_error(f'the spec replicas field ".{".".join(paths.spec)}" does not exist')
-            return _json_response(scale_of(obj, paths))
-        if request.verb not in (RequestVerb.UPDATE, RequestVerb.PATCH):
-            raise apierrors.method_not_allowed()
+            return api_response(request, representation, representation.encode_status(scale_of(obj, paths)))
         raw = await request.read_body()
         if request.verb is RequestVerb.PATCH and request.media_type == APPLY_PATCH:
-            return await self._apply(request, raw)
+            return await self._apply(request, raw, representation)
         check_write_options(request.verb, request.query)
 
         def scaled(old: JSON | None) -> JSON:
@@ -343,9 +344,15 @@ class ScaleHandler(_RegistryHandler):
 
         context = msgspec.structs.replace(request.write_context(), replicas_path=paths.spec)
         result = await self._registry.update(context, request.served_kind, key, scaled)
-        return _json_response(scale_of(msgspec.json.decode(result.data), paths))
+        scale = scale_of(msgspec.json.decode(result.data), paths)
+        return api_response(request, representation, representation.encode_status(scale))
 
-    async def _apply(self, request: ApiRequest, raw: bytes) -> web.StreamResponse:
+    def _representation(self, request: ApiRequest) -> Representation:
+        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
+        now, routed = self._registry.now, not request.served_kind.custom
+        return negotiate(accept, request.query, now=now, agent=agent, views=False, routed=routed)
+
+    async def _apply(self, request: ApiRequest, raw: bytes, representation: Representation) -> web.StreamResponse:
         """Server-side apply of a Scale: the manager owns the replicas; other owners are conflicts."""
         check_write_options(request.verb, request.query, apply=True)
         context, paths, body = request.write_context(), request.served_kind.scale_paths, read_applied(raw)
@@ -371,7 +378,15 @@ class ScaleHandler(_RegistryHandler):
             return ApplyResult(new, managed, result.changed)
 
         result = await self._registry.apply_with(context, request.served_kind, request.info.key, merge)
-        return _json_response(scale_of(msgspec.json.decode(result.data), paths))
+        scale = scale_of(msgspec.json.decode(result.data), paths)
+        return api_response(request, representation, representation.encode_status(scale))
+
+
+def _unsupported_verb(kind: ServedKind, verb: RequestVerb) -> StatusError:
+    resource = kind.resource
+    text = f'{verb} is not supported on resources of kind "{resource.qualified_name}"'
+    details = {"group": resource.group, "kind": resource.plural}
+    return StatusError(405, text, reason="MethodNotAllowed", details=details)
 
 
 @cache

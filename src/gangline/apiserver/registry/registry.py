@@ -6,6 +6,7 @@ changes nothing is not committed. A write without a resourceVersion is repeated 
 """
 
 import asyncio
+from datetime import datetime
 from weakref import WeakValueDictionary
 
 from gangline.api.meta import JSON, Key
@@ -68,6 +69,9 @@ class Registry:
         if record is None:
             raise apierrors.not_found(served_kind.resource, key.name)
         return record
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     def timestamp(self) -> str:
         """The current time in the form of object metadata."""

@@ -1,6 +1,6 @@
 """Makes the catalog's entries: built-in kinds from the published API, custom kinds from their CRD."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gangline.api.meta import JSON
 from gangline.api.selectable_fields import custom_selectable_fields, selectable_fields
@@ -10,7 +10,7 @@ from gangline.apiserver.kinds.crd.resource_strategy import CustomResourceStrateg
 from gangline.apiserver.kinds.crd.strategy import CrdStrategy
 from gangline.apiserver.registry.catalog import Catalog, Converter, ScalePaths, ServedKind
 from gangline.apiserver.registry.object_kind import ObjectKind
-from gangline.apiserver.registry.resources import ApiResource, builtin_resources
+from gangline.apiserver.registry.resources import ApiResource, builtin_resources, version_rank
 from gangline.apiserver.registry.strategies import resource_strategy
 from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.table import custom_printer
@@ -102,7 +102,7 @@ def custom_served_kind(crd: JSON, resource: ApiResource) -> ServedKind:
         selectable_fields=custom_selectable_fields(paths, namespaced=resource.namespaced),
         custom=True,
         crd_uid=crd["metadata"].get("uid", ""),
-        deprecation_warning=_deprecation_warning(version, resource),
+        deprecation_warning=_deprecation_warning(version, resource, crd["spec"]["versions"]),
         scale_paths=scale_paths,
         from_storage=None if is_storage_version and not schema_changed else from_storage,
         to_storage=None if is_storage_version else to_storage,
@@ -122,7 +122,13 @@ def _field_path(path: str) -> tuple[str, ...]:
     return tuple(step for step in path.split(".") if step)
 
 
-def _deprecation_warning(version: JSON, resource: ApiResource) -> str:
+def _deprecation_warning(version: JSON, resource: ApiResource, versions: Sequence[JSON]) -> str:
     if not version.get("deprecated"):
         return ""
-    return version.get("deprecationWarning") or f"{resource.api_version} {resource.kind} is deprecated"
+    if own := version.get("deprecationWarning"):
+        return str(own)
+    # A version that is preferred to this one, if there is one.
+    others = [item["name"] for item in versions if item.get("served") and not item.get("deprecated")]
+    best = min([resource.version, *others], key=version_rank)
+    use = f"; use {resource.group}/{best} {resource.kind}" if best != resource.version else ""
+    return f"{resource.api_version} {resource.kind} is deprecated{use}"

@@ -145,18 +145,19 @@ async def play_both(folder: Path) -> dict[str, Played]:
         "same": {"inPlace": True, "rules": [RULE]},
         "anew": {"rules": [RULE]},
     }
-    played: dict[str, Played] = {}
-    async with embedded_plane(settings, SystemClock()) as plane:
-        for name, policy in policies.items():
-            files = folder / name
-            files.mkdir()
-            played[name] = await play(plane.client, name, files, policy)
-    return played
+    for name in policies:
+        (folder / name).mkdir()
+    async with embedded_plane(settings, SystemClock()) as plane, asyncio.TaskGroup() as group:
+        teams = {
+            name: group.create_task(play(plane.client, name, folder / name, policy))
+            for name, policy in policies.items()
+        }
+    return {name: team.result() for name, team in teams.items()}
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
-    """A team that restarts in place, and one that gets new pods, one after the other on one plane."""
+    """A team that restarts in place, and one that gets new pods, at the same time on one plane."""
     return asyncio.run(play_both(tmp_path_factory.mktemp("plane")))
 
 

@@ -38,6 +38,8 @@ def team(name: str, folder: Path, plan: dict[str, Any]) -> Any:
         "containers": [container],
         "volumes": [{"name": "team", "hostPath": {"path": str(folder), "type": "Directory"}}],
         "terminationGracePeriodSeconds": 1,
+        # The first process of a container of its own would ignore its own signals.
+        "shareProcessNamespace": True,
     }
     counts = {"Master": 1, "Worker": plan["size"] - 1}
     replicas = {

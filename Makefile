@@ -23,13 +23,13 @@ demo: runtime ## train a model with one parameter server and three workers, on t
 	@$(BIN)/gangline demo
 
 test: dev ## unit, property and embedded-control-plane tests (minutes); prints the slowest
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster and not browser" --durations 15 tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not engines and not cluster and not browser" --durations 15 tests
 
-test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "faults and not real and not frameworks" --durations 5 tests
+test-faults: dev ## attacks and faults that take their time: frozen leaders, brown-outs, full disks, power losses, floods, survivors, hangs; containers, where hack/engines.sh was run
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "(faults or engines) and not real and not frameworks" --durations 5 tests
 
 test-unit: dev ## unit and property tests alone (under a minute)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not cluster and not browser" --durations 10 tests/unit tests/property
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not frameworks and not real and not first_minutes and not faults and not engines and not cluster and not browser" --durations 10 tests/unit tests/property
 
 # A TLS handshake that is cancelled leaves its socket to Python's collector, who tells whichever test comes next.
 test-real: dev ## all that needs a real kube-apiserver (builds one the first time)
@@ -158,9 +158,10 @@ crds: dev ## write manifests/crds anew
 manifests: dev ## write the Helm chart and the kustomize files anew
 	$(BIN)/python hack/manifests.py
 
-reference: dev ## write docs/reference, the tables of metrics and the stubs of the public packages anew
+reference: dev ## write docs/reference, docs/why, the tables of metrics and the stubs of the public packages anew
 	$(BIN)/python hack/stubs.py
 	$(BIN)/python hack/reference.py
+	$(BIN)/python hack/rule_pages.py
 	$(BIN)/python hack/metrics.py
 
 pictures: dev ## redraw docs/images from their text
@@ -169,12 +170,19 @@ pictures: dev ## redraw docs/images from their text
 web: ## build the dashboard's front end from web/ into the package (needs Node.js)
 	hack/web.sh
 
+docs: ## build the documentation site into site/; a warning is an error (fetches the generator the first time)
+	$(PYTHON) hack/docs_site.py build
+
+docs-serve: ## show the documentation site on this machine while you write
+	$(PYTHON) hack/docs_site.py serve
+
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
-	$(LOCK) --extra otel -c requirements/runtime.txt pyproject.toml -o requirements/otel.txt
+	for extra in otel objectstore stacks; do $(LOCK) --extra $$extra -c requirements/runtime.txt pyproject.toml -o requirements/$$extra.txt; done
+	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what make made
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build
+	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build

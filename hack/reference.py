@@ -115,7 +115,10 @@ def keys() -> dict[str, str]:
     for file in sorted(source.rglob("*.py")):
         if file.is_relative_to(source / "cli"):
             continue  # has some of them a second time, because it must start fast
-        body = ast.parse(file.read_text()).body
+        text = file.read_text()
+        if not any(start in text for start in OURS):
+            continue
+        body = ast.parse(text).body
         for each, after in zip(body, [*body[1:], None], strict=True):
             key = _constant(each)
             if any(start in key for start in OURS) and not found.get(key):

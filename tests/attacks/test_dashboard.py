@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,12 +30,14 @@ from gangline.summary.objects import EVENTS, JOB_KINDS, NAMESPACES, json_resourc
 from support.servers.dashboard import (
     ROLE_BINDINGS,
     DashboardPlane,
+    SentEvent,
     dashboard_plane,
     job_body,
     served_dashboard,
     until,
     user_token,
 )
+from support.servers.proxy import FaultyProxy
 from support.waiting import wait_until
 
 SERVICE_ACCOUNTS = json_resource("", "v1", "ServiceAccount", "serviceaccounts")
@@ -402,6 +405,45 @@ async def test_a_server_that_does_not_answer_is_reported_and_a_later_visit_begin
             for path in ("/api/session", "/api/stream?view=board", "/api/jobs", "/api/stream?view=cluster", PATH):
                 status, answer = await browser.call("GET", path)
                 assert (status, "does not answer" in answer["error"]["message"]) == (502, True), path
+
+
+def ca_file(plane: DashboardPlane) -> Path:
+    tls = plane.connection.tls
+    assert tls is not None
+    assert tls.ca is not None
+    assert tls.ca.file is not None
+    return tls.ca.file
+
+
+@pytest.mark.faults
+async def test_an_open_page_hears_that_the_server_is_lost_and_that_it_is_back(tmp_path: Path) -> None:
+    view = "view=job&id=default/pytorchjobs/bert"
+
+    async def next_problem(events: AsyncIterator[SentEvent]) -> str:
+        async for event in events:
+            if event.event == "problem":
+                return str(event.data["message"])
+        raise AssertionError("the stream ended")
+
+    async with dashboard_plane(tmp_path) as plane, FaultyProxy(plane.connection.server, ca_file(plane)) as proxy:
+        await plane.client.create(PYTORCHJOBS, job_body("bert", SLEEP, workers=0), namespace="default")
+        connection = Connection(server=proxy.url, credentials=plane.connection.credentials)
+        async with (
+            served_dashboard(DashboardSettings(connection=connection)) as (address, dashboard),
+            DashboardPlane(plane.client, address, dashboard, tmp_path).logged_in() as browser,
+            browser.stream(view) as events,
+        ):
+            assert (await anext(events)).event == "snapshot"
+            proxy.is_open = False
+            proxy.reset_connections()
+            assert await next_problem(events)
+            # Who opens a page now hears it, too.
+            async with browser.stream(view) as others:
+                assert (await anext(others)).event == "problem"
+                assert (await anext(others)).event == "snapshot"
+            proxy.is_open = True
+            while await next_problem(events):
+                pass
 
 
 async def test_rights_that_were_taken_away_are_gone_although_a_page_is_open(

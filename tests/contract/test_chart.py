@@ -187,6 +187,8 @@ def test_a_bad_value_is_refused_with_its_path_and_nothing_is_installed(cluster: 
         done = cluster.helm.run("install", *RELEASE, "--create-namespace", values=values)
         assert done.returncode != 0
         assert expected in done.stderr
+    done = cluster.helm.run("install", "7b", *RELEASE[1:], "--create-namespace", values={})
+    assert "set fullnameOverride, as in fullnameOverride=gangline" in done.stderr
     assert cluster.helm("list", "--all-namespaces", "--short") == ""
 
 

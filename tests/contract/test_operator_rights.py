@@ -40,7 +40,8 @@ from support.servers.embedded import EmbeddedServer, embedded_server
 from support.servers.receiver import webhook_receiver
 from support.waiting import wait_until_blocking
 
-OPERATOR = "system:serviceaccount:gangline:gangline-operator"
+pytestmark = pytest.mark.xdist_group("operator-rights")  # for the server that they share
+ACCOUNTS = [f"system:serviceaccount:gangline:operator-{number}" for number in range(32)]
 # No image is pulled here.
 NO_IMAGES = ("--mpi-kubectl-delivery-image=", "--pytorch-init-container-image=")
 # Why roles grant what these jobs do not need.
@@ -93,85 +94,113 @@ def roles(*features: Feature) -> list[JSON]:
     return [{"kind": "ClusterRole", **cluster}, {"kind": "Role", **lease}]
 
 
-def grant(server: EmbeddedServer, granted: Sequence[JSON]) -> None:
+def grant(server: EmbeddedServer, account: str, granted: Sequence[JSON]) -> None:
     version = {"apiVersion": "rbac.authorization.k8s.io/v1"}
     for role in granted:
         apply_object(server, {**version, **role})
         reference = {"apiGroup": RBAC_GROUP, "kind": role["kind"], "name": role["metadata"]["name"]}
-        subjects = [{"kind": "User", "apiGroup": RBAC_GROUP, "name": OPERATOR}]
+        subjects = [{"kind": "User", "apiGroup": RBAC_GROUP, "name": account}]
         kind = {"kind": f"{role['kind']}Binding"}
         apply_object(
             server, {**version, **kind, "metadata": role["metadata"], "roleRef": reference, "subjects": subjects}
         )
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
-    with embedded_server(tmp_path, [OPERATOR]) as running:
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    with embedded_server(tmp_path_factory.mktemp("server"), ACCOUNTS) as running:
         install_crds(running, GANGLINE_OPERATOR.crds())
         yield running
+
+
+@pytest.fixture
+def server(shared_server: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    """A server without jobs; what an operator remembers goes, too."""
+    yield shared_server
+    kinds = [f"{APIS}/namespaces/default/{kind.plural}" for kind in TRAINING_KINDS]
+    for path in (*kinds, MPI_V2, *(f"/api/v1/namespaces/default/{plural}" for plural in ("configmaps", "events"))):
+        assert shared_server.call("DELETE", path).status == 200
+    for path in (*kinds, MPI_V2, "/api/v1/namespaces/default/pods"):
+        wait_until_blocking(partial(is_empty, shared_server, path), f"{path} is not empty")
+
+
+@pytest.fixture(scope="module")
+def free_accounts() -> Iterator[str]:
+    return iter(ACCOUNTS)
+
+
+@pytest.fixture
+def account(free_accounts: Iterator[str]) -> str:
+    """The operator's account, which no other test has: the audit log tells them apart."""
+    return next(free_accounts)
+
+
+def is_empty(server: EmbeddedServer, path: str) -> bool:
+    return not server.call("GET", path).body["items"]
 
 
 def refusals(operator: OperatorProcess) -> list[Mapping[str, Any]]:
     return [line for line in operator.lines() if "forbidden" in json.dumps(line)]
 
 
-def unexplained(granted: Sequence[JSON], server: EmbeddedServer) -> list[GrantedRight]:
-    unused = unused_rights(OPERATOR, granted, server.audit_log)
+def unexplained(granted: Sequence[JSON], server: EmbeddedServer, account: str) -> list[GrantedRight]:
+    unused = unused_rights(account, granted, server.audit_log)
     return [right for right in unused if not any(explains(right) for explains in NOT_USED_HERE.values())]
 
 
-def test_the_operator_needs_the_rights_of_its_features(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_the_operator_needs_the_rights_of_its_features(server: EmbeddedServer, account: str, tmp_path: Path) -> None:
     granted = roles(Feature.CORE, Feature.ELASTIC, Feature.MPI)
-    grant(server, granted)
-    with running_operator(server, tmp_path, "--leader-elect", *NO_IMAGES, context=OPERATOR) as operator:
+    grant(server, account, granted)
+    with running_operator(server, tmp_path, "--leader-elect", *NO_IMAGES, context=account) as operator:
         run_every_kind(server, TRAINING_KINDS)
         scale_and_restart(server)
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
-    assert unexplained(granted, server) == []
-    unused = unused_rights(OPERATOR, granted, server.audit_log)
+    assert unexplained(granted, server, account) == []
+    unused = unused_rights(account, granted, server.audit_log)
     assert [why for why, explains in NOT_USED_HERE.items() if not any(map(explains, unused))] == []
 
 
-def test_mpijobs_with_a_given_account_need_no_right_to_create_roles(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_mpijobs_with_a_given_account_need_no_right_to_create_roles(
+    server: EmbeddedServer, account: str, tmp_path: Path
+) -> None:
     given_account = {
         "kind": "ClusterRole",
         "metadata": {"name": "given-account"},
         "rules": rules_json(operator_rules([Feature.MPI_ACCOUNT])),
     }
-    grant(server, [*roles(Feature.CORE), given_account])
+    grant(server, account, [*roles(Feature.CORE), given_account])
     flags = ("--enable-scheme=MPIJob", "--mpi-launcher-service-account=default", *NO_IMAGES)
-    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+    with running_operator(server, tmp_path, *flags, context=account) as operator:
         run_every_kind(server, [kind for kind in TRAINING_KINDS if kind.kind == "MPIJob"])
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
-    assert unexplained([given_account], server) == []
+    assert unexplained([given_account], server, account) == []
 
 
 def test_without_the_rights_for_mpi_the_other_kinds_are_served_and_mpi_as_soon_as_they_are_there(
-    server: EmbeddedServer, tmp_path: Path
+    server: EmbeddedServer, account: str, tmp_path: Path
 ) -> None:
-    grant(server, roles(Feature.CORE, Feature.ELASTIC))
+    grant(server, account, roles(Feature.CORE, Feature.ELASTIC))
     mpijob = next(kind for kind in TRAINING_KINDS if kind.kind == "MPIJob")
-    with running_operator(server, tmp_path, "--leader-elect", *NO_IMAGES, context=OPERATOR) as operator:
+    with running_operator(server, tmp_path, "--leader-elect", *NO_IMAGES, context=account) as operator:
         submit(server, mpijob, "waiting", "true")
         run_every_kind(server, [kind for kind in TRAINING_KINDS if kind is not mpijob])
         assert job_conditions(server, "default", mpijob, "waiting") == {}
         assert {line["resource"] for line in refusals(operator)} == set(MPI_CACHES)
-        grant(server, roles(Feature.CORE, Feature.ELASTIC, Feature.MPI))
+        grant(server, account, roles(Feature.CORE, Feature.ELASTIC, Feature.MPI))
         wait_for(server, mpijob, "waiting", "Succeeded")
         assert operator.ended(signal.SIGTERM) == 0
 
 
 @pytest.mark.parametrize("kind", TRAINING_KINDS, ids=lambda kind: kind.kind)
 def test_each_kind_alone_needs_nothing_of_the_other_features(
-    server: EmbeddedServer, tmp_path: Path, kind: JobKind
+    server: EmbeddedServer, account: str, tmp_path: Path, kind: JobKind
 ) -> None:
     needs = {"MPIJob": (Feature.MPI,), "PyTorchJob": (Feature.ELASTIC,)}.get(kind.kind, ())
-    grant(server, roles(Feature.CORE, *needs))
+    grant(server, account, roles(Feature.CORE, *needs))
     flags = ("--leader-elect", f"--enable-scheme={kind.kind}", *NO_IMAGES)
-    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+    with running_operator(server, tmp_path, *flags, context=account) as operator:
         run_every_kind(server, [kind])
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
@@ -179,7 +208,7 @@ def test_each_kind_alone_needs_nothing_of_the_other_features(
 
 @pytest.mark.parametrize("case", GANGS, ids=lambda case: case.flag)
 def test_gangs_need_the_rights_for_their_scheduler_and_no_other(
-    server: EmbeddedServer, tmp_path: Path, case: GangCase
+    server: EmbeddedServer, account: str, tmp_path: Path, case: GangCase
 ) -> None:
     install_crds(server, [group_crd(case, kind, plural) for kind, plural in case.kinds])
     gang_role = {
@@ -187,13 +216,13 @@ def test_gangs_need_the_rights_for_their_scheduler_and_no_other(
         "metadata": {"name": "gangs"},
         "rules": rules_json(operator_rules([case.feature])),
     }
-    grant(server, [*roles(Feature.CORE, Feature.ELASTIC), gang_role])
+    grant(server, account, [*roles(Feature.CORE, Feature.ELASTIC), gang_role])
     flags = (f"--gang-scheduler-name={case.flag}", "--enable-scheme=PyTorchJob", *NO_IMAGES)
-    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+    with running_operator(server, tmp_path, *flags, context=account) as operator:
         run_a_gang(server, f"/apis/{case.group}/{case.version}/namespaces/default/podgroups")
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
-    assert unexplained([gang_role], server) == []
+    assert unexplained([gang_role], server, account) == []
 
 
 def notification_role() -> JSON:
@@ -205,20 +234,20 @@ def notification_role() -> JSON:
 
 
 def test_without_the_right_to_remember_nothing_is_notified_and_jobs_are_served_all_the_same(
-    server: EmbeddedServer, tmp_path: Path
+    server: EmbeddedServer, account: str, tmp_path: Path
 ) -> None:
-    grant(server, roles(Feature.CORE))
+    grant(server, account, roles(Feature.CORE))
     file, tfjob = tmp_path / "routes.yaml", TRAINING_KINDS[0]
     with webhook_receiver() as receiver:
         file.write_text(json.dumps({"routes": [{"name": "all", "url": f"{receiver.url}/"}]}))
         flags = ("--leader-elect", "--enable-scheme=TFJob", f"--notifications-file={file}", *NO_IMAGES)
-        with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+        with running_operator(server, tmp_path, *flags, context=account) as operator:
             submit(server, tfjob, "first", "true")
             wait_for(server, tfjob, "first", "Succeeded")
             problem = "notifications wait: what was delivered cannot be read"
             wait_until_blocking(lambda: [line for line in operator.lines() if line["msg"] == problem])
             assert receiver.requests == []
-            grant(server, [notification_role()])
+            grant(server, account, [notification_role()])
             journal = f"/api/v1/namespaces/default/configmaps/{KUBEFLOW_LEASE}{NOTIFICATIONS_SUFFIX}"
             wait_until_blocking(lambda: server.call("GET", journal).status == 200)
             submit(server, tfjob, "second", "true")
@@ -226,20 +255,22 @@ def test_without_the_right_to_remember_nothing_is_notified_and_jobs_are_served_a
             assert operator.ended(signal.SIGTERM) == 0
 
 
-def test_notifications_need_one_configmap_and_no_other_right(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_notifications_need_one_configmap_and_no_other_right(
+    server: EmbeddedServer, account: str, tmp_path: Path
+) -> None:
     name, notifying = KUBEFLOW_LEASE + NOTIFICATIONS_SUFFIX, notification_role()
-    grant(server, [*roles(Feature.CORE), notifying])
+    grant(server, account, [*roles(Feature.CORE), notifying])
     file = tmp_path / "routes.yaml"
     with webhook_receiver() as receiver:
         file.write_text(json.dumps({"routes": [{"name": "all", "url": f"{receiver.url}/"}]}))
         flags = ("--leader-elect", "--enable-scheme=TFJob", f"--notifications-file={file}", *NO_IMAGES)
-        with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+        with running_operator(server, tmp_path, *flags, context=account) as operator:
             submit(server, TRAINING_KINDS[0], "job", "true")
             receiver.wait_for("job succeeded")
             assert operator.ended(signal.SIGTERM) == 0
             assert refusals(operator) == []
-    assert unused_rights(OPERATOR, [notifying], server.audit_log) == []
-    maps = [right for right in used_by_operator(server) if right.resource == "configmaps"]
+    assert unused_rights(account, [notifying], server.audit_log) == []
+    maps = [right for right in used_by_operator(server, account) if right.resource == "configmaps"]
     assert {right.resource_name for right in maps if right.verb != "create"} == {name}
 
 
@@ -330,16 +361,17 @@ HANGS = "for n in 1 2 3; do echo $n; sleep 1; done; mkfifo pipe-$HOSTNAME; read 
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_watch_for_hangs_needs_the_rights_of_its_features(server: EmbeddedServer, tmp_path: Path) -> None:
-    granted = roles(Feature.CORE, Feature.HANG_WATCH, Feature.HANG_STACKS)
-    grant(server, granted)
+def test_the_watch_for_hangs_needs_the_rights_of_its_features(
+    server: EmbeddedServer, account: str, tmp_path: Path
+) -> None:
+    grant(server, account, roles(Feature.CORE, Feature.HANG_WATCH, Feature.HANG_STACKS))
     flags = ("--leader-elect", "--enable-scheme=tfjob", "--hang-stacks", "--hung-after=3")
-    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+    with running_operator(server, tmp_path, *flags, context=account) as operator:
         submit(server, TRAINING_KINDS[0], "hangs", HANGS)
         wait_for(server, TRAINING_KINDS[0], "hangs", "Stalled")
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
-    used = {(right.verb, right.group, right.resource, right.subresource) for right in used_by_operator(server)}
+    used = {(right.verb, right.group, right.resource, right.subresource) for right in used_by_operator(server, account)}
     assert ("list", "metrics.k8s.io", "pods", "") in used
     assert ("get", "", "pods", "exec") in used or ("create", "", "pods", "exec") in used
 
@@ -350,22 +382,22 @@ MERGE_PATCH = "application/merge-patch+json"
 
 
 def test_mpijobs_of_v2beta1_need_the_rights_of_their_own_manifest_and_no_secret_is_read(
-    server: EmbeddedServer, tmp_path: Path
+    server: EmbeddedServer, account: str, tmp_path: Path
 ) -> None:
     granted = roles(Feature.CORE, Feature.MPI_V2)
-    grant(server, granted)
+    grant(server, account, granted)
     flags = ("--leader-elect", "--enable-scheme=mpijob.v2beta1")
-    with running_operator(server, tmp_path, *flags, context=OPERATOR) as operator:
+    with running_operator(server, tmp_path, *flags, context=account) as operator:
         suspend_and_resume_elsewhere(server)
         assert operator.ended(signal.SIGTERM) == 0
         assert refusals(operator) == []
-    unused = {(right.verb, right.resource) for right in unused_rights(OPERATOR, granted, server.audit_log)}
+    unused = {(right.verb, right.resource) for right in unused_rights(account, granted, server.audit_log)}
     assert not {("patch", "jobs"), ("patch", "jobs/status"), ("create", "jobs"), ("create", "secrets")} & unused
-    assert {right.verb for right in used_by_operator(server) if right.resource == "secrets"} == {"create"}
+    assert {right.verb for right in used_by_operator(server, account) if right.resource == "secrets"} == {"create"}
 
 
-def used_by_operator(server: EmbeddedServer) -> Iterator[Any]:
-    return (right for right in used_rights(read_events(server.audit_log)) if right.user == OPERATOR)
+def used_by_operator(server: EmbeddedServer, account: str) -> Iterator[Any]:
+    return (right for right in used_rights(read_events(server.audit_log)) if right.user == account)
 
 
 def suspend_and_resume_elsewhere(server: EmbeddedServer) -> None:

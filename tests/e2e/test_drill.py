@@ -24,6 +24,7 @@ from gangline.cli.drill.timeline import container_attempt, is_running, last_repo
 from gangline.cli.exit_codes import FAILED, SUCCEEDED
 from gangline.cli.jobs.why import report_text
 from gangline.cli.resources.lookup import find_job
+from gangline.jobs.plan.recovery.classes import CauseClass, cause_class
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
 from gangline.node.settings import NodeSettings
@@ -84,6 +85,7 @@ class Case(NamedTuple):
     # Whether it reports how far it is: before the fault, and for so many seconds all must be well after it.
     reports: bool = False
     hold: float = 0.5
+    seconds: float = 10.0
 
 
 class Outcome(NamedTuple):
@@ -133,6 +135,30 @@ def cases(folder: Path) -> list[Case]:
             FAILED,
             ("worker-1 out of disk (Evicted",),
             "evicted",
+        ),
+        Case(
+            torch("thrown-out", LASTING, "Never"),
+            FaultKind.EVICT,
+            "worker-0",
+            FAILED,
+            ("worker-0 evicted (Evicted", "job Failed"),
+            "evicted",
+        ),
+        Case(
+            torch("left", LASTING, "Never"),
+            FaultKind.EXIT,
+            "worker-1",
+            FAILED,
+            ("worker-1 ended (exit 1)",),
+            "exit-code",
+        ),
+        Case(
+            torch("stopped", LASTING, "OnFailure"),
+            FaultKind.HANG,
+            "",
+            SUCCEEDED,
+            ("worker-1 stood still (for 1 s)", "job Running", "training survived"),
+            seconds=1.0,
         ),
         Case(
             torch("healed", python_command(STEPS), "OnFailure", container=checkpoint),
@@ -188,6 +214,7 @@ class World(msgspec.Struct):
 
     outcomes: dict[str, Outcome] = {}
     refused: dict[str, str] = {}
+    dry_runs: dict[str, int] = {}
     wide: str = ""
     straggler: list[tuple[str, tuple[str, ...]]] = []
 
@@ -202,10 +229,10 @@ class Quiet(DrillRunner):
         return code
 
 
-async def drilled(client: Client, case: Case, **more: float) -> Outcome:
+async def drilled(client: Client, case: Case, seconds: float = 10.0) -> Outcome:
     found = await running(client, case.body, reporting=case.reports)
     drill = Quiet(client, CLOCK, timedelta(seconds=case.hold), timedelta(seconds=DEADLINE), as_json=False)
-    order = FaultRequest(id=f"drill-{found.key.name}", fault=case.fault, **more)
+    order = FaultRequest(id=f"drill-{found.key.name}", fault=case.fault, seconds=seconds)
     code = await drill.run(found, order, case.whom)
     report = diagnose(await collect(client, found.key.name, "default", CLOCK))
     after = await find_job(client, "default", found.key.name)
@@ -229,7 +256,7 @@ async def play(folder: Path, world: World) -> None:
 
 async def _case(client: Client, case: Case, world: World) -> None:
     name = case.body["metadata"]["name"]
-    world.outcomes[name] = await drilled(client, case)
+    world.outcomes[name] = await drilled(client, case, seconds=case.seconds)
 
 
 async def _refuse(client: Client, world: World) -> None:
@@ -238,11 +265,11 @@ async def _refuse(client: Client, world: World) -> None:
     info = {"status": {"nodeInfo": {"kubeletVersion": "v1.34.0"}}}
     await client.patch(nodes, Key("", "local"), info, subresource="status")
     drill = Quiet(client, CLOCK, timedelta(), timedelta(seconds=5), as_json=False)
-    for name in ("healed", "killed"):
+    for name, fault in (("healed", FaultKind.KILL), ("replaced", FaultKind.BAD_NODE), ("killed", FaultKind.KILL)):
         found = await find_job(client, "default", name)
         before = [container_attempt(pod) for pod in await list_replicas(client, found)]
         try:
-            await drill.run(found, FaultRequest(id="refused", fault=FaultKind.KILL), "master-0")
+            world.dry_runs[name] = await drill.run(found, FaultRequest(id="refused", fault=fault), "master-0")
         except InputError as error:
             world.refused[name] = str(error)
         assert before == [container_attempt(pod) for pod in await list_replicas(client, found)]
@@ -250,8 +277,13 @@ async def _refuse(client: Client, world: World) -> None:
 
 async def _lose(client: Client, world: World) -> None:
     """First and alone: a lost node is lost to everybody."""
-    for name, restart, whom in (("lost", "Never", "worker-1"), ("moved", "OnFailure", "")):
-        case = Case(torch(name, LASTING, restart), FaultKind.NODE_LOST, whom, FAILED, ())
+    lost, bad = FaultKind.NODE_LOST, FaultKind.BAD_NODE
+    for name, fault, restart, whom in (
+        ("lost", lost, "Never", "worker-1"),
+        ("moved", lost, "OnFailure", ""),
+        ("spoilt", bad, "Never", "worker-1"),
+    ):
+        case = Case(torch(name, LASTING, restart), fault, whom, FAILED, ())
         await created(client, case.body)
         world.outcomes[name] = await drilled(client, case, seconds=0.5)
 
@@ -318,6 +350,14 @@ def test_a_lost_node_is_named_and_a_job_that_may_restart_comes_back(world: World
     assert "3 replicas lost with their node (NodeLost" in moved.said
 
 
+def test_a_bad_node_fails_what_is_on_it_by_a_cause_of_the_infrastructure(world: World) -> None:
+    spoilt = world.outcomes["spoilt"]
+    assert spoilt.code == FAILED, spoilt.said
+    assert "worker-1 failed by its node (UnexpectedAdmissionError" in spoilt.said
+    assert [cause.rule for cause in spoilt.report.causes] == ["pod-rejected"], report_text(spoilt.report)
+    assert cause_class("pod-rejected", None) is CauseClass.INFRASTRUCTURE
+
+
 def test_a_slow_replica_is_a_straggler(world: World) -> None:
     assert world.straggler == [STRAGGLER]
 
@@ -330,8 +370,8 @@ def test_progress_is_in_the_status_of_the_job(world: World) -> None:
 
 
 def test_what_is_not_on_a_node_of_ours_or_has_ended_is_left_alone(world: World) -> None:
-    assert "node local is not gangline's own" in world.refused["healed"]
-    assert "gangline restart" in world.refused["healed"]
+    assert world.dry_runs == {"healed": SUCCEEDED}
+    assert "--bad-node: would fail pods of everybody on that node" in world.refused["replaced"]
     assert "has ended (Failed)" in world.refused["killed"]
 
 

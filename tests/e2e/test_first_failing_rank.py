@@ -90,6 +90,7 @@ async def first_failing_rank(plane: LocalCluster, name: str, folder: Path, plan:
     return failure.rank if failure is not None else None
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(60 + 15 * TEAMS)
 @pytest.mark.usefixtures("load")
 async def test_the_first_failing_rank_of_random_teams_is_named(plane: LocalCluster, tmp_path: Path) -> None:

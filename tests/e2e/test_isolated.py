@@ -1,6 +1,7 @@
 """Pods with networks of their own: the names and ports of a cluster, on one machine."""
 
 import asyncio
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -12,7 +13,8 @@ import psutil
 import pytest
 
 from gangline.api.core import Pod, Service
-from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION
+from gangline.api.drill import FaultKind, FaultRequest
+from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, DRILL_ANNOTATION
 from gangline.api.meta import JSON, Key, Selector
 from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import SystemClock
@@ -26,6 +28,7 @@ from gangline.node.settings import NodeSettings
 from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Informer
 from support.servers.real import free_ports
+from support.waiting import wait_until
 
 # Answers every connection with its own host name.
 SERVER = """
@@ -128,6 +131,30 @@ async def test_replicas_listen_on_one_port_and_are_found_by_their_services(clust
         await client.create(Pod, python(f"asks-{number}", CLIENT, name, "2222"))
     assert await said(client, "asks-0") == "job-worker-0"
     assert await said(client, "asks-1") == "job-worker-1"
+
+
+async def test_a_drill_limits_what_a_pod_sends_for_a_while(cluster: LocalCluster) -> None:
+    if shutil.which("tc") is None:
+        pytest.skip("tc (iproute2) is not there, so a drill refuses to slow a network down")
+    client, key = cluster.client, Key("default", "slow")
+    await client.create(Pod, python("slow", "import time; time.sleep(600)"))
+    await until(client, "slow", "Running")
+
+    async def queue() -> str:
+        return (await PodSubresources(client).run(key, ["tc", "qdisc", "show", "dev", "eth0"])).stdout.decode()
+
+    request = FaultRequest(id="x", fault=FaultKind.SLOW_NETWORK, seconds=5, bits_per_second=10**6)
+    annotations = {DRILL_ANNOTATION: msgspec.json.encode(request).decode()}
+    await client.patch(Pod, key, {"metadata": {"annotations": annotations}})
+
+    async def is_limited() -> bool:
+        return "tbf" in await queue() and "rate 1Mbit" in await queue()
+
+    async def is_free() -> bool:
+        return "tbf" not in await queue()
+
+    await wait_until(is_limited)
+    await wait_until(is_free)
 
 
 async def test_services_are_told_the_names_and_ports_of_a_cluster(cluster: LocalCluster) -> None:

@@ -84,6 +84,7 @@ def test_routes_of_a_file_signed_and_filtered(plane: DetachedPlane, receiver: We
     assert KEY not in (plane.folder / "log").read_text()
 
 
+@pytest.mark.faults
 def test_jobs_from_before_are_not_reported_and_nothing_is_repeated_after_a_restart(
     plane: DetachedPlane, receiver: WebhookReceiver
 ) -> None:
@@ -103,6 +104,7 @@ def test_jobs_from_before_are_not_reported_and_nothing_is_repeated_after_a_resta
     assert set(Counter(request.id for request in receiver.requests).values()) == {1}
 
 
+@pytest.mark.faults
 def test_a_crash_between_delivery_and_remembering_repeats_that_notification_and_loses_none(
     plane: DetachedPlane, receiver: WebhookReceiver
 ) -> None:

@@ -5,8 +5,8 @@ import logging
 import os
 import sys
 import termios
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,31 +14,31 @@ import psutil
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.meta import JSON, Key
-from gangline.api.scheme import CORE_SCHEME
-from gangline.base.clock import SystemClock
+from gangline.api.meta import Key
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, BadRequest, NotFound, StreamBroken
 from gangline.kube.paths import object_path
 from gangline.kube.pods import PODS, PodSubresources
 from gangline.kube.streams import CHANNEL_V4, Channel, ExecResult, ExecSession
 from gangline.kube.transport.api import Request
-from gangline.kube.watch import ObjectChange
-from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
-from gangline.local.plane import PlaneSettings
-from support.requirements import skip_or_fail
-from support.servers.real import find_assets
-
-WAIT = 60.0
-TOKEN = "one-of-many"
+from gangline.local.cluster import LocalCluster
+from support.cluster.streams import (
+    WAIT,
+    Kubectl,
+    all_of,
+    create_pod,
+    find_kubectl,
+    newest,
+    sh,
+    sleeper,
+    stream_cluster,
+    wait_for_phase,
+)
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[LocalCluster]:
-    # With TLS: kubectl sends no token without.
-    plane = PlaneSettings(certificates=tmp_path / "certificates", token=TOKEN)
-    settings = LocalSettings(folder=tmp_path, logs=tmp_path / "state", plane=plane)
-    async with local_cluster(settings, CORE_SCHEME, SystemClock()) as running:
+    async with stream_cluster(tmp_path) as running:
         yield running
     assert not [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
 
@@ -53,53 +53,6 @@ def pods(client: Client) -> PodSubresources:
     return PodSubresources(client)
 
 
-def sh(script: str, name: str = "main", **more: object) -> JSON:
-    return {"name": name, "image": "none", "command": ["sh", "-c", script], **more}
-
-
-async def created(client: Client, name: str, *containers: JSON, restart: str = "Never") -> Key:
-    body = {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "restartPolicy": restart,
-            "terminationGracePeriodSeconds": 0,
-            "containers": list(containers),
-        },
-    }
-    await client.create(Pod, body)
-    return Key("default", name)
-
-
-async def until(client: Client, key: Key, phase: str, *, restarts: int = 0) -> None:
-    """Wait until the API says so, by a watch."""
-
-    def there(pod: Pod) -> bool:
-        count = sum(each.restart_count for each in pod.status.container_statuses)
-        return pod.metadata.key == key and pod.status.phase == phase and count >= restarts
-
-    async with asyncio.timeout(WAIT), aclosing(newest(client)) as found:
-        async for pod in found:
-            if there(pod):
-                return
-
-
-async def newest(client: Client) -> AsyncGenerator[Pod, None]:
-    """The pods, and then every change of one."""
-    listed = await client.list(Pod)
-    for pod in listed.items:
-        yield pod
-    async with aclosing(client.watch(Pod, since=listed.metadata.resource_version)) as events:
-        async for event in events:
-            if isinstance(event, ObjectChange):
-                yield event.object
-
-
-async def sleeper(client: Client, name: str = "p", before: str = "") -> Key:
-    key = await created(client, name, sh(f"{before} exec sleep 1000"))
-    await until(client, key, "Running")
-    return key
-
-
 async def text(pods: PodSubresources, key: Key, **options: object) -> list[str]:
     found = pods.logs(key, **options)  # type: ignore[arg-type]
     async with asyncio.timeout(WAIT):
@@ -110,8 +63,8 @@ async def text(pods: PodSubresources, key: Key, **options: object) -> list[str]:
 
 
 async def test_log_has_its_options(client: Client, pods: PodSubresources) -> None:
-    key = await created(client, "p", sh("echo one; echo two >&2; echo three"))
-    await until(client, key, "Succeeded")
+    key = await create_pod(client, "p", sh("echo one; echo two >&2; echo three"))
+    await wait_for_phase(client, key, "Succeeded")
     assert sorted(await text(pods, key)) == ["one", "three", "two"]
     assert len(await text(pods, key, tail=2)) == 2
     assert await text(pods, key, tail=0) == []
@@ -128,8 +81,8 @@ async def test_followed_log_begins_at_once_and_goes_on_until_the_end(
 ) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    key = await created(client, "p", sh(f"echo first; cat {gate}; echo last"))
-    await until(client, key, "Running")
+    key = await create_pod(client, "p", sh(f"echo first; cat {gate}; echo last"))
+    await wait_for_phase(client, key, "Running")
     lines: list[str] = []
     async with asyncio.timeout(WAIT):
         async for line in pods.logs(key, follow=True):
@@ -142,16 +95,16 @@ async def test_followed_log_begins_at_once_and_goes_on_until_the_end(
 async def test_log_of_the_run_before(client: Client, pods: PodSubresources, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     again = f"if [ -e {mark} ]; then echo second; exec sleep 1000; fi; touch {mark}; echo first; exit 1"
-    key = await created(client, "p", sh(again), restart="Always")
-    await until(client, key, "Running", restarts=1)
+    key = await create_pod(client, "p", sh(again), restart="Always")
+    await wait_for_phase(client, key, "Running", restarts=1)
     assert await text(pods, key, previous=True) == ["first"]
     async with aclosing(pods.logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
         assert await anext(lines) == b"second"
 
 
 async def test_container_must_be_named_when_there_are_two(client: Client, pods: PodSubresources) -> None:
-    key = await created(client, "p", sh("echo from a", "a"), sh("echo from b", "b"))
-    await until(client, key, "Succeeded")
+    key = await create_pod(client, "p", sh("echo from a", "a"), sh("echo from b", "b"))
+    await wait_for_phase(client, key, "Succeeded")
     assert await text(pods, key, container="b") == ["from b"]
     with pytest.raises(BadRequest, match=r"a container name must be specified for pod p, choose one of: \[a b\]"):
         await text(pods, key)
@@ -163,7 +116,7 @@ async def test_container_must_be_named_when_there_are_two(client: Client, pods: 
 
 async def test_log_of_what_has_not_started_is_refused(client: Client, pods: PodSubresources) -> None:
     needs = {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "missing", "key": "x"}}}
-    key = await created(client, "p", sh("true", env=[needs]))
+    key = await create_pod(client, "p", sh("true", env=[needs]))
     waiting = 'container "main" in pod "p" is waiting to start: CreateContainerConfigError'
 
     async def refused() -> str:
@@ -258,7 +211,7 @@ async def test_command_runs_where_the_container_does(client: Client, pods: PodSu
     }
     await client.create(Pod, body)
     key = Key("default", "p")
-    await until(client, key, "Running")
+    await wait_for_phase(client, key, "Running")
     done = await run(pods, key, "sh", "-c", "echo $COLOUR; pwd; cat /somewhere/else/data.txt")
     assert done.stdout.decode().split() == ["blue", str(tmp_path), "found"]
 
@@ -309,8 +262,8 @@ async def test_command_that_cannot_be_run_says_why(client: Client, pods: PodSubr
 
 
 async def test_command_in_a_pod_that_is_over_is_refused(client: Client, pods: PodSubresources) -> None:
-    key = await created(client, "p", sh("true"))
-    await until(client, key, "Succeeded")
+    key = await create_pod(client, "p", sh("true"))
+    await wait_for_phase(client, key, "Succeeded")
     with pytest.raises(ApiError, match=r'unable to upgrade connection: container not found \("main"\)'):
         await run(pods, key, "true")
     with pytest.raises(NotFound, match='pods "q" not found'):
@@ -356,8 +309,8 @@ async def test_port_is_forwarded_both_ways(client: Client, pods: PodSubresources
         "taken.close()\n"
     )
     container = {"name": "main", "image": "none", "command": [sys.executable, "-c", script]}
-    key = await created(client, "p", container)
-    await until(client, key, "Running")
+    key = await create_pod(client, "p", container)
+    await wait_for_phase(client, key, "Running")
     async with aclosing(pods.logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
         port = int(await anext(lines))
     async with asyncio.timeout(WAIT), pods.port_forward(key, port) as forwarded:
@@ -376,48 +329,14 @@ async def test_port_where_nobody_listens_breaks_the_stream(client: Client, pods:
 # kubectl
 
 
-class Kubectl:
-    """The real one."""
-
-    def __init__(self, program: Path, cluster: LocalCluster, home: Path) -> None:
-        tls = cluster.connection.tls
-        assert tls is not None
-        assert tls.ca is not None
-        trust = f"--certificate-authority={tls.ca.file}"
-        self._command = (str(program), f"--server={cluster.url}", trust, f"--token={TOKEN}")
-        self._env = {"HOME": str(home), "PATH": os.environ["PATH"], "KUBECONFIG": os.devnull}
-
-    async def __call__(self, *arguments: str, stdin: bytes | None = None) -> tuple[int | None, str, str]:
-        process = await self.started(*arguments, stdin=stdin is not None)
-        async with asyncio.timeout(WAIT):
-            out, err = await process.communicate(stdin)
-        return process.returncode, out.decode(), err.decode()
-
-    async def started(
-        self, *arguments: str, stdin: bool = False, terminal: int | None = None
-    ) -> asyncio.subprocess.Process:
-        given = asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            *arguments,
-            env=self._env,
-            stdin=given if terminal is None else terminal,
-            stdout=asyncio.subprocess.PIPE if terminal is None else terminal,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-
 @pytest.fixture
 def kubectl(cluster: LocalCluster, tmp_path: Path) -> Kubectl:
-    assets = find_assets()
-    if assets is None or not (assets / "kubectl").exists():
-        skip_or_fail("kubectl not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
-    return Kubectl(assets / "kubectl", cluster, tmp_path)
+    return Kubectl(find_kubectl(), cluster, tmp_path)
 
 
 async def test_kubectl_logs(client: Client, kubectl: Kubectl) -> None:
-    key = await created(client, "p", sh("echo one; echo two", "a"), sh("echo b", "b"))
-    await until(client, key, "Succeeded")
+    key = await create_pod(client, "p", sh("echo one; echo two", "a"), sh("echo b", "b"))
+    await wait_for_phase(client, key, "Succeeded")
     assert await kubectl("logs", "p", "-c", "a") == (0, "one\ntwo\n", "")
     assert await kubectl("logs", "p", "-c", "a", "--tail=1") == (0, "two\n", "")
     code, out, _ = await kubectl("logs", "p", "-c", "b", "--timestamps")
@@ -436,8 +355,8 @@ async def test_kubectl_logs(client: Client, kubectl: Kubectl) -> None:
 async def test_kubectl_follows_until_the_end(client: Client, kubectl: Kubectl, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    key = await created(client, "p", sh(f"echo first; cat {gate}; echo last"))
-    await until(client, key, "Running")
+    key = await create_pod(client, "p", sh(f"echo first; cat {gate}; echo last"))
+    await wait_for_phase(client, key, "Running")
     process = await kubectl.started("logs", "-f", "p")
     assert process.stdout is not None
     async with asyncio.timeout(WAIT):
@@ -461,8 +380,8 @@ async def test_kubectl_exec(client: Client, kubectl: Kubectl) -> None:
 
 
 async def test_kubectl_exec_in_a_pod_that_is_over(client: Client, kubectl: Kubectl) -> None:
-    key = await created(client, "p", sh("true"))
-    await until(client, key, "Succeeded")
+    key = await create_pod(client, "p", sh("true"))
+    await wait_for_phase(client, key, "Succeeded")
     code, out, err = await kubectl("exec", "p", "--", "true")
     assert (code, out) == (1, "")
     assert "cannot exec into a container in a completed pod; current phase is Succeeded" in err
@@ -473,8 +392,8 @@ async def test_kubectl_attaches_to_what_is_printed_from_now_on(
 ) -> None:
     end = tmp_path / "end"
     script = f"echo early; until [ -e {end} ]; do echo tick; sleep 0.05; done; echo last >&2; exit 6"
-    key = await created(client, "p", sh(script))
-    await until(client, key, "Running")
+    key = await create_pod(client, "p", sh(script))
+    await wait_for_phase(client, key, "Running")
     async with aclosing(PodSubresources(client).logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
         assert await anext(lines) == b"early"
     process = await kubectl.started("attach", "p")
@@ -499,20 +418,3 @@ async def test_kubectl_exec_with_a_terminal(client: Client, kubectl: Kubectl) ->
         shown = await asyncio.to_thread(all_of, ours)
         await process.wait()
     assert (process.returncode, shown.split()[:2]) == (7, [b"33", b"111"])
-
-
-def all_of(terminal: int) -> bytes:
-    """What a terminal shows until its last user has left."""
-    shown = b""
-    with suppress(OSError), open(terminal, "rb", buffering=0) as file:
-        while data := file.read(1000):
-            shown += data
-    return shown
-
-
-async def test_kubectl_port_forward_is_refused_in_one_line(client: Client, kubectl: Kubectl) -> None:
-    await sleeper(client)
-    code, _, err = await kubectl("port-forward", "p", "0:8080")
-    refusal = "unable to negotiate protocol: client supports SPDY/3.1, server accepts WebSocket"
-    assert (code, len(err.splitlines())) == (1, 1)
-    assert refusal in err

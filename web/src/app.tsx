@@ -140,7 +140,7 @@ export function App() {
             }}
           />
         )}
-        {STREAMED.has(path[0] ?? "") && <Cut connection={connection} />}
+        {STREAMED.has(path[0] ?? "") && <OutOfDate connection={connection} />}
         <View path={path} query={query} />
       </main>
       {help && <Help close={() => setHelp(false)} enabled={keysOn === "yes"} enable={(on) => setKeysOn(on ? "yes" : "no")} />}
@@ -203,12 +203,15 @@ function Live({ connection, at }: { connection: Connection; at: string | null })
   );
 }
 
-function Cut({ connection }: { connection: Connection }) {
-  const now = useNow(connection.state === "cut" ? 1000 : null);
-  if (connection.state !== "cut" || now - connection.since < 0) return null;
+/** Why what is shown may be out of date, and for how long. */
+function OutOfDate({ connection }: { connection: Connection }) {
+  const since = connection.state === "cut" || connection.state === "stale" ? connection.since : null;
+  const now = useNow(since === null ? null : 1000);
+  if (since === null || now - since < 0) return null;
+  const time = durationText(Math.max(1000, Math.floor((now - since) / 1000) * 1000));
   return (
     <Notice tone="warning" live>
-      {t("live.cutLong", { time: durationText(Math.max(1000, Math.floor((now - connection.since) / 1000) * 1000)) })}
+      {connection.state === "stale" ? t("live.staleLong", { time, reason: connection.reason }) : t("live.cutLong", { time })}
     </Notice>
   );
 }

@@ -146,7 +146,9 @@ export function useFollowed<T, P>(stream: string, past: string | null, merge: (d
 }
 
 function same(a: Connection, b: Connection): boolean {
-  return a.state === b.state && (a.state !== "cut" || b.state !== "cut" || a.retryAt === b.retryAt);
+  if (a.state === "cut" && b.state === "cut") return a.retryAt === b.retryAt;
+  if (a.state === "stale" && b.state === "stale") return a.reason === b.reason;
+  return a.state === b.state;
 }
 
 /** A setting of the viewer that this browser keeps. */

@@ -2,7 +2,13 @@
 
 import { type ApiError, refusal } from "./http";
 
-export type Connection = { state: "connecting" } | { state: "live" } | { state: "cut"; since: number; retryAt: number } | { state: "ended" };
+export type Connection =
+  | { state: "connecting" }
+  | { state: "live" }
+  /** The dashboard's server answers, but it does not follow the API server. */
+  | { state: "stale"; since: number; reason: string }
+  | { state: "cut"; since: number; retryAt: number }
+  | { state: "ended" };
 
 export interface Listener {
   snapshot: (data: unknown) => void;
@@ -29,6 +35,7 @@ export function follow(url: string, listener: Listener): () => void {
   let hiddenTimer = 0;
   let tries = 0;
   let cutSince: number | null = null;
+  let stale: (Connection & { state: "stale" }) | null = null;
   let ended = false;
 
   const close = (): void => {
@@ -58,22 +65,34 @@ export function follow(url: string, listener: Listener): () => void {
     } else open();
   };
 
+  const received = (event: Event): unknown => {
+    cutSince = null;
+    tries = 0;
+    return JSON.parse((event as MessageEvent<string>).data);
+  };
+
   const receive = (name: "snapshot" | "patch") => (event: Event) => {
-    if (cutSince !== null || tries > 0) {
-      cutSince = null;
-      tries = 0;
-    }
-    listener.connection({ state: "live" });
-    listener[name](JSON.parse((event as MessageEvent<string>).data));
+    const data = received(event);
+    listener.connection(stale ?? { state: "live" });
+    listener[name](data);
+  };
+
+  // An empty message: the server follows again.
+  const receiveProblem = (event: Event): void => {
+    const reason = (received(event) as { message: string }).message;
+    stale = reason ? { state: "stale", since: stale?.since ?? Date.now(), reason } : null;
+    listener.connection(stale ?? { state: "live" });
   };
 
   const open = (): void => {
     close();
     if (ended) return;
     if (cutSince === null) listener.connection({ state: "connecting" });
+    stale = null;
     source = new EventSource(url);
     source.addEventListener("snapshot", receive("snapshot"));
     source.addEventListener("patch", receive("patch"));
+    source.addEventListener("problem", receiveProblem);
     source.onerror = cut;
   };
 

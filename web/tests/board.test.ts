@@ -43,8 +43,8 @@ test("deleted jobs are shown with the history only", () => {
 });
 
 test("what needs a person comes first when sorted by state", () => {
-  const rows = [job("a"), job("b", { state: "Succeeded" }), job("c", { state: "Failed" }), job("d", { state: "Odd" })];
-  assert.deepEqual(shownRows(rows, { ...NO_FILTERS, sort: "state" }).map((row) => row.name), ["c", "a", "b", "d"]);
+  const rows = [job("a"), job("b", { state: "Succeeded" }), job("c", { state: "Failed" }), job("d", { state: "Odd" }), job("e", { state: "Stalled" })];
+  assert.deepEqual(shownRows(rows, { ...NO_FILTERS, sort: "state" }).map((row) => row.name), ["c", "e", "a", "b", "d"]);
 });
 
 test("names are sorted as people count", () => {
@@ -66,6 +66,7 @@ test("a job is in the column of its end, its gang's phase, or its state", () => 
   assert.equal(laneColumn(job("a", { gangPhase: "Recovering" })), "recovering");
   assert.equal(laneColumn(job("a", { state: "Created", gangPhase: "Running" })), "running");
   assert.equal(laneColumn(job("a", { state: "Pending", gangPhase: "Unschedulable" })), "waiting");
+  assert.equal(laneColumn(job("a", { state: "Stalled" })), "running");
 });
 
 test("who waits is in order of the line, and queues without jobs are there", () => {

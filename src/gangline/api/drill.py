@@ -23,6 +23,12 @@ class FaultKind(StrEnum):
     DISK = "disk"
     NODE_LOST = "node-lost"
     SLOW = "slow"
+    HANG = "hang"
+    SLOW_NETWORK = "slow-network"
+    BAD_NODE = "bad-node"
+    EVICT = "evict"
+    # Ends with an exit code, as a program does that fails by itself.
+    EXIT = "exit"
 
 
 class FaultRequest(ApiStruct, frozen=True):
@@ -30,10 +36,17 @@ class FaultRequest(ApiStruct, frozen=True):
 
     id: str
     fault: FaultKind
-    # How long the fault lasts, for faults that last: a lost node, a taken port, a slow replica.
+    # How long the fault lasts, for faults that last: a lost or bad node, a taken port, a slow or hanging replica.
     seconds: float = 10.0
     # For a slow replica: how long each pause is.
     pause: float = 0.0
+    # For a slow network: how many bits a second the replica can send.
+    bits_per_second: int = 0
+    # For a kill: the signal.
+    signal: int = 9
+    # For an exit: the code, and lines that the log gets before it.
+    exit_code: int = 1
+    log: tuple[str, ...] = ()
 
 
 class FaultResponse(ApiStruct, frozen=True):

@@ -42,6 +42,7 @@ SUBCOMMANDS = frozenset(
         "operator",
         "plan",
         "ps",
+        "record",
         "restart",
         "restore",
         "resume",

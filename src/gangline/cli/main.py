@@ -25,6 +25,7 @@ COMMANDS = {
     "describe": ("gangline.cli.jobs.describe:describe", "Show one job in full: replicas, conditions, events."),
     "events": ("gangline.cli.jobs.events:events", "List what happened to a job and its pods, oldest first."),
     "at": ("gangline.cli.history.command:at", "Show jobs, pods, events and logs as they were at a moment."),
+    "record": ("gangline.cli.history.record:record", "Record a job with its faults in one file, to play it here."),
     "top": ("gangline.cli.jobs.top:top", "Show the CPU and memory that jobs, or this machine, use."),
     "doctor": ("gangline.cli.services.doctor:doctor", "Check this machine and the cluster for what jobs need."),
     "check": ("gangline.cli.authoring.check:check", "Find mistakes in job files; needs no cluster."),
@@ -60,7 +61,7 @@ COMMANDS = {
 }
 COMMAND_SECTIONS = {
     "Run and look": ("run", "demo", "get", "list", "ps", "logs", "wait", "sweep", "dashboard"),
-    "Understand": ("why", "stacks", "describe", "events", "at", "top", "doctor"),
+    "Understand": ("why", "stacks", "describe", "events", "at", "record", "top", "doctor"),
     "Try before it runs": ("check", "plan", "simulate", "drill"),
     "Change jobs": ("apply", "create", "delete", "suspend", "resume", "restart", "scale", "exec"),
     "Into a cluster": ("install", "upgrade", "uninstall", "handover", "crds"),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import psutil
 
 from gangline.api.core import Pod
+from gangline.api.drill import FaultKind, fault_request
 from gangline.api.kubeflow.kinds import MPIJOB
 from gangline.api.kubeflow.training import JobKind
 from gangline.base.clock import Clock
@@ -86,11 +87,18 @@ class LocalSignReader:
         self._last[key] = (now, usage.cpu_seconds)
         # At the first look nothing is known yet.
         cores = max(0.0, usage.cpu_seconds - seconds) / (now - at) if now > at else None
-        return ReplicaSigns(name, mark, line, cores, usage.bytes_moved, usage.is_stopped)
+        is_stopped = usage.is_stopped and not _is_drilled(pod)
+        return ReplicaSigns(name, mark, line, cores, usage.bytes_moved, is_stopped)
 
     def _run(self, pod: Pod) -> RunFiles | None:
         folder = StateFolder(self._state).pod(pod.metadata.key, pod.metadata.uid)
         return training_run(folder, pod)
+
+
+def _is_drilled(pod: Pod) -> bool:
+    """Whether a drill stops the processes of a pod, as a hang that is to be noticed."""
+    request = fault_request(pod.metadata.annotations)
+    return request is not None and request.fault is FaultKind.HANG
 
 
 def _log_end(run: RunFiles) -> tuple[str | None, str]:

@@ -61,8 +61,10 @@ class _Segment(msgspec.Struct, frozen=True):
 class HistoryReader:
     """The history in a folder. Every call reads what is there now; the index of a closed segment is read once."""
 
-    def __init__(self, segments: Path | SegmentSource) -> None:
+    def __init__(self, segments: Path | SegmentSource, source: str = "") -> None:
+        """`source` is the server to read, as in `RecordedSpan`; empty: all."""
         self._segments = FolderSegments(segments) if isinstance(segments, Path) else segments
+        self._source = source
         self._indexes: dict[str, SegmentIndex] = {}
 
     def spans(self) -> list[RecordedSpan]:
@@ -80,8 +82,13 @@ class HistoryReader:
 
     def objects_at(self, moment: float) -> dict[str, JSON]:
         """The objects at a moment, by path: those of every server that was recorded then."""
-        objects: dict[str, JSON] = {}
+        return {path: body for objects in self.servers_at(moment).values() for path, body in objects.items()}
+
+    def servers_at(self, moment: float) -> dict[str, dict[str, JSON]]:
+        """The objects at a moment, by path, of each server that was recorded then."""
+        servers: dict[str, dict[str, JSON]] = {}
         for segment in self._covering(moment):
+            objects = servers.setdefault(segment.index.source, {})
             replay = self._replay(segment.name)
             for change in replay.changes(until=moment) if replay is not None else ():
                 if (version := change.version) is None:
@@ -90,7 +97,7 @@ class HistoryReader:
                     objects.pop(version.path, None)
                 else:
                     objects[version.path] = version.body
-        return objects
+        return servers
 
     def changes(
         self, start: float, end: float, where: Callable[[str], bool] = lambda _: True
@@ -182,7 +189,7 @@ class HistoryReader:
         segments = []
         for name in self._segments.names():
             index = self._indexes.get(name) or self._read_index(name)
-            if index is not None:
+            if index is not None and self._source in ("", index.source):
                 segments.append(_Segment(name, index))
         return sorted(segments, key=lambda segment: (segment.index.start, segment.index.number))
 

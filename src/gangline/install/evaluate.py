@@ -1,5 +1,6 @@
 """Makes objects of a tree of nodes: what Helm makes of the templates that are written from the same tree."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -26,6 +27,7 @@ from gangline.install.nodes import (
     Item,
     Joined,
     Leaf,
+    Matches,
     Named,
     Node,
     Not,
@@ -127,6 +129,8 @@ class Evaluation:
                 return bool(self.value(node, item) == text)
             case Contains(text, part):
                 return self.value(part, item) in self.value(text, item)
+            case Matches(node, pattern):
+                return re.search(pattern, self.value(node, item)) is not None
             case Above(number, limit):
                 return bool(self._at(number.path) > limit)
 

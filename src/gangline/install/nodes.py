@@ -174,6 +174,14 @@ class Contains:
 
 
 @dataclass(frozen=True)
+class Matches:
+    """A string matches a regular expression, of those that Python and Go read alike."""
+
+    node: "Node"
+    pattern: str
+
+
+@dataclass(frozen=True)
 class Above:
     """A number is greater than this one."""
 
@@ -189,7 +197,7 @@ class Required:
     message: str
 
 
-Condition: TypeAlias = Value | Not | Both | OneOf | Equal | Contains | Above
+Condition: TypeAlias = Value | Not | Both | OneOf | Equal | Contains | Matches | Above
 """A value is true unless it is false, 0 or empty."""
 
 Leaf: TypeAlias = (

@@ -16,14 +16,32 @@ from gangline.install.access import (
 from gangline.install.dashboard_objects import DASHBOARD_OBJECTS
 from gangline.install.evaluate import Evaluation
 from gangline.install.monitoring_objects import MONITORING_OBJECTS
-from gangline.install.naming import labels
-from gangline.install.nodes import Above, Both, Equal, Node, Not, OneOf, ReleaseField, Required, Spread, Value, When
+from gangline.install.naming import FULL_NAME, labels
+from gangline.install.nodes import (
+    Above,
+    Both,
+    Equal,
+    Matches,
+    Node,
+    Not,
+    OneOf,
+    ReleaseField,
+    Required,
+    Spread,
+    Value,
+    When,
+)
 from gangline.install.values import DEFAULT_RELEASE, InstallValues, Release
 from gangline.install.workloads import NETWORK_POLICY, OPERATOR_OBJECTS, SCHEDULER_OBJECTS
 from gangline.schema.crds.gang_crds import GANG_RESOURCES, gang_crd
 from gangline.schema.crds.job_crds import crd
 
 REQUIREMENTS: tuple[Required, ...] = (
+    Required(
+        Matches(FULL_NAME, r"^[a-z][-a-z0-9]*$"),
+        "the name of the release begins the names of Services, which begin with a letter and have no dots: choose "
+        "another, or set fullnameOverride, as in fullnameOverride=gangline",
+    ),
     Required(
         OneOf(Value("leaderElection.enabled"), Not(Above(Value("replicaCount"), 1))),
         "replicaCount above 1 needs leaderElection.enabled: several operators would act on each job",

@@ -26,6 +26,7 @@ from gangline.install.nodes import (
     ForEach,
     Item,
     Joined,
+    Matches,
     Named,
     Node,
     Not,
@@ -380,6 +381,8 @@ def _condition(condition: Condition, root: str) -> str:
             return f"eq {_argument(node, root)} {json.dumps(text)}"
         case Contains(text, part):
             return f"contains {_argument(part, root)} {_argument(text, root)}"
+        case Matches(node, pattern):
+            return f"regexMatch {json.dumps(pattern)} {_argument(node, root)}"
         case Above(number, limit):
             return f"gt (int {_expression(number, root)}) {limit}"
 

@@ -221,7 +221,11 @@ class _Team(NamedTuple):
                 courses[member] = _pod_course(pod, training, now, ledger, known.get(member))
         reached, restarted = _reached(observed, status, ledger.reached, pods, container)
         number = observed.job.status.ledger.round
-        formed_at = ALWAYS if ledger.formed_round == number else _formed_at(observed, container)
+        restart = observed.job.status.ledger.restarting_in_place
+        if restart is not None and not restart.replicas:
+            formed_at = _restarted_at(observed, container, restart.number)
+        else:
+            formed_at = ALWAYS if ledger.formed_round == number else _formed_at(observed, container)
         if formed_at is not None and formed_at != ALWAYS and known and known.keys() != set(observed.gang.seats):
             # It waits for fewer replicas than before, since now.
             formed_at = whole_seconds(now)
@@ -288,6 +292,15 @@ def _formed_at(observed: ObservedJob[J], container: str) -> int | None:
         return sorted(starts)[max(needed, 1) - 1]
     # Steps are proof of work, whoever is missing.
     return whole_seconds(observed.now) if reports else None
+
+
+def _restarted_at(observed: ObservedJob[J], container: str, number: int) -> int | None:
+    """When the last replica of a team started that restarts in place; None if one has not."""
+    statuses = [training_status(pod, container) for pod in observed.gang.pods.values()]
+    if len(statuses) < len(observed.gang.seats) or any(status.restart_count < number for status in statuses):
+        return None
+    starts = [latest_start(status, observed.now) or observed.now for status in statuses]
+    return whole_seconds(min(max(starts), observed.now))
 
 
 def _reached(

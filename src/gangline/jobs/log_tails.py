@@ -12,7 +12,7 @@ from gangline.jobs.framework import Framework, J
 from gangline.jobs.plan.failures.records import LogTails, failure_time, may_be_revised
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.restarts import failed_pods, most_restarted
-from gangline.jobs.pods.replicas import is_active, training_container_name
+from gangline.jobs.pods.replicas import is_active, training_container_name, training_status
 
 MAX_LOG_TAILS = 32
 """Failed pods of one job whose logs are read: those that ended first."""
@@ -57,6 +57,7 @@ class LogTailCache:
             return await self._tails_of(self._reader, sorted(ended, key=self._end_order)[:MAX_LOG_TAILS])
         replaced = observed.job.status.ledger.replaced
         pods = [pod for pod in failed_pods(observed.gang).values() if pod.metadata.uid not in replaced]
+        pods += [pod for pod in observed.children.launched if pod.status.phase == PodPhase.FAILED]
         if pods:
             tails = await self._tails_of(self._reader, sorted(pods, key=self._end_order)[:MAX_LOG_TAILS])
             return {**tails, **await self._running_tails(self._reader, observed)}
@@ -90,7 +91,9 @@ class LogTailCache:
         tails: dict[str, tuple[str, ...]] = {}
 
         async def read(pod: Pod) -> None:
-            tails[pod.metadata.uid] = await self._tail(reader, pod)
+            # A pod that restarts in place may fail again.
+            restarts = training_status(pod, self._container).restart_count
+            tails[pod.metadata.uid] = await self._tail(reader, pod, restarts)
 
         await run_all((read(pod) for pod in pods), at_once=READS_AT_ONCE)
         return tails

@@ -38,6 +38,10 @@ class Site(msgspec.Struct, frozen=True):
     other_gang_schedulers: tuple[GangScheduler, ...] = ()
     # Where pods report progress; None: nowhere, and pods are not changed for it.
     progress: ProgressEndpoint | None = None
+    # Nodes restart the processes of a pod in place, if its annotation asks for it.
+    restarts_in_place: bool = False
+    # The image of the containers that pods need for that where kubelets run them; empty: our own nodes do.
+    in_place_image: str = ""
 
     @property
     def gang_schedulers(self) -> tuple[GangScheduler, ...]:

@@ -51,12 +51,8 @@ class ExecFailed(GanglineError):
         self.exit_code = code
 
 
-class RunningCommand(Protocol):
-    """A command that runs in a container. The caller must read its outputs to their end."""
-
-    async def read(self, output: int) -> bytes:
-        """The next part of output 1 (stdout) or 2 (stderr); empty at its end. With a terminal everything is output 1."""
-        ...
+class CommandInput(Protocol):
+    """The input of a program that runs in a container."""
 
     async def write(self, data: bytes) -> None:
         """Write to standard input. Data is lost if the command does not read it, as in a pipe."""
@@ -70,8 +66,24 @@ class RunningCommand(Protocol):
         """Set the size of the terminal, if there is one."""
         ...
 
+
+class RunningCommand(CommandInput, Protocol):
+    """A command that runs in a container. The caller must read its outputs to their end."""
+
+    async def read(self, output: int) -> bytes:
+        """The next part of output 1 (stdout) or 2 (stderr); empty at its end. With a terminal everything is output 1."""
+        ...
+
     async def wait(self) -> int:
         """Wait for the exit code: 128 plus its number for a signal. The outputs end soon after."""
+        ...
+
+
+class AttachedContainer(CommandInput, Protocol):
+    """A container with an input or a terminal, to which a client has attached."""
+
+    def outputs(self) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Parts of output 1 (stdout) or 2 (stderr) from now on, as they come, until the container ends."""
         ...
 
 
@@ -86,6 +98,10 @@ class PodStreams(Protocol):
         """The output of one run of a container from now on: pairs of `stdout` or `stderr`, and the data."""
         ...
 
+    def attach_input(self, place: ContainerRef) -> AbstractAsyncContextManager[AttachedContainer]:
+        """Attach to a container that has an input or a terminal. Raises `ContainerNotRunning`."""
+        ...
+
     def run_command(
         self, place: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> AbstractAsyncContextManager[RunningCommand]:
@@ -94,4 +110,8 @@ class PodStreams(Protocol):
 
     async def connect(self, place: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to a port of the pod. Raises `ContainerNotRunning` and OSError."""
+        ...
+
+    async def connect_api(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the HTTP API of the node: that of a kubelet. Raises OSError."""
         ...

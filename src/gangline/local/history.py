@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gangline.history.recorder import Diagnose, HistoryRecorder
     from gangline.history.retention import HistoryLimits
     from gangline.kube.pod_metrics import PodUsage
-    from gangline.local.pod_metrics import UsageMeter
+    from gangline.node.api.usage_meter import UsageMeter
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class StoreRecording:
 
     async def _usage(self) -> "Mapping[str, PodUsage]":
         from gangline.kube.pod_metrics import PodUsage
-        from gangline.local.pod_metrics import UsageMeter
+        from gangline.node.api.usage_meter import UsageMeter
 
         if self._meter is None:
             self._meter = UsageMeter(self._state, self._clock)

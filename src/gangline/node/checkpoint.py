@@ -76,6 +76,8 @@ class KillReason(msgspec.Struct, frozen=True):
 
     reason: str
     message: str = ""
+    # The exit code to report instead of that of the process, for drills.
+    exit_code: int | None = None
 
 
 class ShimLock:

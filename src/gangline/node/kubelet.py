@@ -20,7 +20,7 @@ from gangline.node.network.port_squatter import PortSquatters
 from gangline.node.node_status import NodeRegistration
 from gangline.node.options import create_runtime
 from gangline.node.pod_types import RunPod
-from gangline.node.pods.context import FaultHooks, NodeContext, RecordEvent, discard_event, spawn_supervised
+from gangline.node.pods.context import BadNode, FaultHooks, NodeContext, RecordEvent, discard_event, spawn_supervised
 from gangline.node.pods.progress import ReportLimiter
 from gangline.node.pods.worker import PodWorker
 from gangline.node.resources import DeviceManager, machine_capacity, processes_over_limit, requests_gpus
@@ -87,7 +87,7 @@ class LocalKubelet:
             shims={},
             runtime=create_runtime(settings, folder, state, devices, access, self._hides_gpus),
             report_limiter=ReportLimiter(settings.progress_period),
-            faults=FaultHooks(PortSquatters(clock), self._registration.mark_lost),
+            faults=FaultHooks(PortSquatters(clock), self._registration.mark_lost, BadNode(clock)),
             ports=ports or NoPortAllocator(),
             network=network or SharedNetwork(),
             record_event=event_recorder(recorder) if recorder is not None else discard_event,
@@ -175,7 +175,7 @@ class LocalKubelet:
         )
 
     def container_targets(self, uid: str) -> dict[str, ContainerTarget]:
-        """The running containers of a pod, by name, for exec and port-forward."""
+        """The running containers of a pod, by name, for exec, attach and port-forward."""
         worker = self._workers.get(uid)
         containers = worker.containers if worker is not None else ()
         return {container.spec.name: container.target for container in containers if container.target is not None}

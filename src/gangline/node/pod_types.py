@@ -210,6 +210,9 @@ class RunContainer(core.Container, frozen=True):
     termination_message_path: str = "/dev/termination-log"
     image_pull_policy: str = ""
     termination_message_policy: str = "File"
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
 
 
 class ReadinessGate(ApiStruct, frozen=True):
@@ -219,6 +222,7 @@ class ReadinessGate(ApiStruct, frozen=True):
 class RunPodSpec(core.PodSpec, frozen=True):
     containers: tuple[RunContainer, ...] = ()
     init_containers: tuple[RunContainer, ...] = ()
+    ephemeral_containers: tuple[RunContainer, ...] = ()
     volumes: tuple[Volume, ...] = ()
     readiness_gates: tuple[ReadinessGate, ...] = ()
     service_account_name: str = ""
@@ -236,6 +240,7 @@ class RunContainerStatus(core.ContainerStatus, frozen=True):
 class RunPodStatus(core.PodStatus, frozen=True):
     container_statuses: tuple[RunContainerStatus, ...] = ()
     init_container_statuses: tuple[RunContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[RunContainerStatus, ...] = ()
 
 
 class RunPod(Object, frozen=True):

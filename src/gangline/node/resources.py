@@ -213,6 +213,13 @@ class MemoryCgroup:
                     (self._folder / name).write_text(value)
         return self._folder / "cgroup.procs"
 
+    def set_limit(self, limit: int) -> None:
+        """Change the limit of a cgroup that exists. One that the kernel refuses, because more is in use, stays as it was."""
+        for name in ("memory.limit_in_bytes", "memory.max"):
+            if (self._folder / name).exists():
+                with suppress(OSError):
+                    (self._folder / name).write_text(str(limit))
+
     def has_oom_kill(self) -> bool:
         """Whether the kernel killed a process of the cgroup for its memory."""
         for name in ("memory.events", "memory.oom_control"):

@@ -66,7 +66,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     # How often the Lease is renewed, and the longest time between two writes of the Node's status.
     lease_period: timedelta = timedelta(seconds=10)
     status_period: timedelta = timedelta(minutes=5)
-    # The port of `server.serve_logs`, written into the Node for a real kube-apiserver. 0: logs are not served.
+    # The port of `api.server.serve_node_api`, written into the Node for a real kube-apiserver. 0: logs are not served.
     kubelet_port: int = 0
     # Path of each job's artifacts folder, with {namespace} and {job} in it; never removed. None: no such folder.
     artifacts: Path | None = None

@@ -10,11 +10,11 @@ from gangline.base.certificates.keeper import CertificateKeeper
 from gangline.base.certificates.serving import require_client_certificates
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
+from gangline.node.api.server import NodeApi, serve_node_api
 from gangline.node.kubelet import LocalKubelet
 from gangline.node.logs import NodeLogReader
 from gangline.node.network.setup import set_up_network
 from gangline.node.ports import LOOPBACK
-from gangline.node.server import LogServer, serve_logs
 from gangline.node.settings import NodeSettings
 from gangline.runtime.manager import Manager
 
@@ -36,11 +36,11 @@ async def run_node(
     pods = manager.informer(Pod, Selector(fields=f"spec.nodeName={settings.name}"))
     certificates = CertificateKeeper(state / "certificates", (LOOPBACK,), clock)
     manager.add_runnable(certificates.run)
-    server = LogServer(NodeLogReader(state, clock), clock.now)
+    server = NodeApi(NodeLogReader(state, clock), clock.now)
     tls = certificates.server_context()
     if client_ca is not None:
         require_client_certificates(tls, client_ca, "--client-ca-file")
-    async with serve_logs(server, LOOPBACK, tls=tls) as port:
+    async with serve_node_api(server, LOOPBACK, tls=tls) as port:
         settings = msgspec.structs.replace(settings, kubelet_port=port)
         # Pods get no access of the node: they may do only what their service account may.
         with set_up_network(manager, client, pods, state, settings, None) as setup:

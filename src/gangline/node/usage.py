@@ -182,3 +182,13 @@ def _cpu_and_memory(pids: Iterable[int]) -> tuple[float, int]:
             seconds += times.user + times.system
             memory += process.memory_info().rss
     return seconds, memory
+
+
+def machine_usage() -> tuple[float, int]:
+    """The CPU seconds that all processes of the machine have used since it started, and the bytes of memory in use."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Linux counts the time of virtual machines twice.
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    memory = psutil.virtual_memory()
+    return sum(times) - idle - guests, memory.total - memory.available

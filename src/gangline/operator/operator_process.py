@@ -1,6 +1,7 @@
 """The operator as a process: definitions, a check for other operators, the election, then the job engine."""
 
 import asyncio
+import logging
 import math
 import socket
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from gangline.base.clock import Clock
 from gangline.health.settings import WatchSettings
 from gangline.health.watch_list import Watcher, WatchList
 from gangline.jobs.framework import Framework
+from gangline.jobs.in_place_support import may_restart_in_place, offers_restart_in_place
 from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.discovery import server_version
@@ -38,6 +40,8 @@ from gangline.runtime.startup import StartupTransport
 
 if TYPE_CHECKING:
     from gangline.notify.plan.routes import NotificationSettings
+
+log = logging.getLogger(__name__)
 
 USER_AGENT = "gangline-operator"
 EMBEDDED_VERSION_MARK = "+gangline-"
@@ -80,15 +84,22 @@ async def run_operator(
 async def settings_for_server(settings: OperatorProcessSettings, client: Client) -> OperatorProcessSettings:
     """The settings adapted to the server.
 
-    On an embedded plane all replicas run on one machine and share its ports, and pods get legacy labels too.
+    On an embedded plane all replicas run on one machine and share its ports, and pods get legacy labels too. Pods restart
+    in place there, and where kubelets restart all containers of a pod.
     """
     site = await gang_schedulers.with_served_versions(client, settings.operator.site)
     try:
-        embedded = EMBEDDED_VERSION_MARK in await server_version(client)
+        version = await server_version(client)
     except Forbidden:
-        embedded = False
-    if embedded:
-        site = msgspec.structs.replace(site, shared_host=True, legacy_labels=True)
+        version = ""
+    image = settings.operator.agent_image
+    if EMBEDDED_VERSION_MARK in version:
+        site = msgspec.structs.replace(site, shared_host=True, legacy_labels=True, restarts_in_place=True)
+    elif image and may_restart_in_place(version):
+        namespace = next(iter(settings.operator.namespaces), settings.lease_namespace or "default")
+        offered = await offers_restart_in_place(client, namespace, image)
+        log.info("server asked whether pods restart in place", extra={"offered": offered})
+        site = msgspec.structs.replace(site, restarts_in_place=offered, in_place_image=image)
     return msgspec.structs.replace(settings, operator=msgspec.structs.replace(settings.operator, site=site))
 
 

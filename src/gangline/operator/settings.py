@@ -72,7 +72,11 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 LOCAL_SETTINGS = OperatorSettings(
     kinds=tuple(kind.scheme for kind in JOB_APIS),
     site=Site(
-        shared_host=True, legacy_labels=True, gang_scheduler=GanglineScheduler(protect=False), gangs_on_request=True
+        shared_host=True,
+        legacy_labels=True,
+        gang_scheduler=GanglineScheduler(protect=False),
+        gangs_on_request=True,
+        restarts_in_place=True,
     ),
     workers=8,
     pytorch_init_image="",

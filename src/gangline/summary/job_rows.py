@@ -84,6 +84,9 @@ def waits_for_kueue(job: JSON) -> bool:
 
 def _may_be_unready(job: JSON) -> bool:
     """Whether a pod of the job may run without being ready: a container restarts in place, has a probe, or has peers."""
+    recovery = ((job.get("spec") or {}).get("runPolicy") or {}).get("recovery")
+    if isinstance(recovery, Mapping) and recovery.get("inPlace"):
+        return True
     for spec in replica_specs(job).values():
         pod = (((spec or {}).get("template") or {}).get("spec")) or {}
         containers = pod.get("containers") or ()

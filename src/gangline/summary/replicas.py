@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from gangline.api.in_place import HOLD_CONTAINER
 from gangline.api.meta import JSON, Selector
 from gangline.base.errors import InputError
 from gangline.kube.client import Client
@@ -119,7 +120,9 @@ def pod_state(pod: JSON) -> str:
 def restart_count(pod: JSON) -> int:
     """How often the kubelet restarted containers of the pod."""
     containers = (pod.get("status") or {}).get("containerStatuses") or []
-    return sum(container.get("restartCount") or 0 for container in containers)
+    return sum(
+        container.get("restartCount") or 0 for container in containers if container.get("name") != HOLD_CONTAINER
+    )
 
 
 def exit_text(pod: JSON) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.meta import JSON
 from gangline.timeline.facts import child, condition, end_text, integer, moment, text, unix_time
 from gangline.timeline.job_history import JobHistory, job_failed, replica_counts, stalls
@@ -97,6 +98,10 @@ def failure_kind(reason: str) -> MarkKind:
 def _replica_marks(pods: Iterable[PodLife], times: JobTimes) -> Iterator[TimelineMark]:
     attempts: dict[str, int] = {}
     ended: dict[str, float] = {}
+    pods = tuple(pods)
+    stops = [
+        run.ended for life in pods for run in life.runs if run.reason in IN_PLACE_REASONS and run.ended is not None
+    ]
     for life in pods:
         row = life.replica.name
         if any(one.start < life.created and ended.get(row, END) < end_or_never(one) for one in times.suspensions):
@@ -104,10 +109,17 @@ def _replica_marks(pods: Iterable[PodLife], times: JobTimes) -> Iterator[Timelin
             attempts.pop(row, None)
         for number, run in enumerate(life.runs):
             if attempts.get(row, 0):
-                yield TimelineMark(MarkKind.RESTART, run.started, row, f"restart {attempts[row]}")
+                before = life.runs[number - 1].ended if number else None
+                in_place = before is not None and any(
+                    before - GROUP_SECONDS <= stop <= run.started + GROUP_SECONDS for stop in stops
+                )
+                words = f"restart {attempts[row]}{' in place' if in_place else ''}"
+                yield TimelineMark(MarkKind.RESTART, run.started, row, words)
             attempts[row] = attempts.get(row, 0) + 1
             is_last = number == len(life.runs) - 1
-            if run.ended is not None and run.exit_code != 0 and not (is_last and was_stopped(life, run.ended)):
+            if run.ended is None or run.reason in IN_PLACE_REASONS or (is_last and was_stopped(life, run.ended)):
+                continue
+            if run.exit_code != 0:
                 reason = life.reason if life.reason and is_last else run.reason
                 yield TimelineMark(failure_kind(reason), run.ended, row, end_text(run.exit_code, reason))
         ended[row] = min(time for time in (life.deleted, life.ended, life.gone, END) if time is not None)

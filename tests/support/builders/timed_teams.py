@@ -8,6 +8,7 @@ from typing import Any
 from gangline.api.kubeflow.training import PROGRESS_ANNOTATION, GoodputLedger
 from gangline.api.meta import JSON
 from gangline.frameworks.pytorch import PyTorch
+from gangline.jobs.site import Site
 from gangline.testing.builders import make_template
 from gangline.testing.world.world import World
 from gangline.timeline.model import TimedVersion
@@ -19,7 +20,13 @@ class TimedTeam:
     """Replicas by name, such as `master-0`. Time passes in `wait` alone."""
 
     def __init__(
-        self, workers: int = 1, *, restart: str = "OnFailure", policy: JSON | None = None, scope: str = ""
+        self,
+        workers: int = 1,
+        *,
+        restart: str = "OnFailure",
+        policy: JSON | None = None,
+        scope: str = "",
+        site: Site = Site(),  # noqa: B008 - frozen
     ) -> None:
         def spec(count: int) -> JSON:
             return {
@@ -38,6 +45,7 @@ class TimedTeam:
                 "metadata": {"name": "bert", "namespace": "default"},
                 "spec": {"pytorchReplicaSpecs": replicas, "runPolicy": run_policy},
             },
+            site,
         )
         self.versions: list[TimedVersion] = []
         self._recorded: dict[str, JSON] = {}

@@ -208,6 +208,14 @@ def failed_replica(
     )
 
 
+def failed_unpacking(code: int, *log: str, reason: str = "Error", message: str = "") -> ReplicaFacts:
+    """A worker whose folder could not be unpacked."""
+    init = ContainerStatus(name="gangline-unpack", state=terminated_state(code, reason=reason, message=message))
+    containers = (Container(name="gangline-unpack", image="example.org/bert:1"),)
+    one = make_replica_facts(0, "Failed", init=(init,), spec={"init_containers": containers})
+    return msgspec.structs.replace(one, logs={"gangline-unpack": log})
+
+
 def image_pull_snapshot(reason: str, message: str, *events: str) -> JobSnapshot:
     told = tuple(warning_event("Failed", text) for text in events)
     one = make_replica_facts(0, "Pending", waiting_state(reason, message), events=told)
@@ -232,6 +240,19 @@ RECORDED_SNAPSHOTS: dict[str, tuple[JobSnapshot, str]] = {
             ),
         ),
         "has not taken notice",
+    ),
+    "unpacker-missing": (
+        make_snapshot(
+            make_job_facts("Failed", failed_condition()),
+            failed_unpacking(
+                2,
+                "tar (child): gzip: Cannot exec: No such file or directory",
+                "tar (child): Error is not recoverable: exiting now",
+                "tar: Child returned status 2",
+                "tar: Error is not recoverable: exiting now",
+            ),
+        ),
+        "has no gzip, which its folder is unpacked with",
     ),
     "queued": (make_snapshot(make_job_facts("Suspended", suspended=True, queue="gpu")), "queue gpu"),
     "quota": (

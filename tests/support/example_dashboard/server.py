@@ -7,7 +7,7 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
@@ -54,6 +54,10 @@ class ExampleServer:
     def publish(self, view: str, patch: dict[str, Any]) -> None:
         """Send a patch to every page that follows a view."""
         self.run_in_loop(lambda: self._put(_message("patch", patch), view))
+
+    def report_problem(self, message: str) -> None:
+        """Say to every page why the API server is not followed; empty: it is again."""
+        self.run_in_loop(lambda: self._put(_message("problem", {"message": message}), *self._queues))
 
     def cut(self) -> None:
         """End all streams and answer nothing until `mend`."""
@@ -205,11 +209,6 @@ It would fit after llama-sft ends (about 7 h), or with 4 pods of 4."""
 
 def _moment(text: str | None) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None
-
-
-def _put(message: str | None, queues: Iterable["asyncio.Queue[str | None]"]) -> None:
-    for queue in queues:
-        queue.put_nowait(message)
 
 
 def _message(event: str, data: Any) -> str:

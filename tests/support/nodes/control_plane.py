@@ -168,6 +168,7 @@ def _start_servers(layout: Layout) -> None:
             f"--default-unreachable-toleration-seconds={TOLERATION_SECONDS}",
             f"--audit-policy-file={layout.folder / 'audit.yaml'}",
             f"--audit-log-path={layout.audit_log}",
+            *layout.gate_flags,
         ],
     )
     kubectl = (layout.program("kubectl"), f"--kubeconfig={layout.kubeconfig_of('setup')}")
@@ -190,6 +191,7 @@ def _start_servers(layout: Layout) -> None:
             f"--root-ca-file={layout.folder / 'api' / 'apiserver.crt'}",
             "--node-monitor-period=1s",
             f"--node-monitor-grace-period={GRACE_SECONDS}s",
+            *layout.gate_flags,
         ],
     )
     start(
@@ -202,6 +204,7 @@ def _start_servers(layout: Layout) -> None:
             f"--authorization-kubeconfig={layout.kubeconfig_of('scheduler')}",
             "--leader-elect=false",
             f"--cert-dir={layout.folder / 'scheduler'}",
+            *layout.gate_flags,
         ],
     )
 

@@ -69,6 +69,18 @@ class Layout:
         (self.folder / "layout.json").write_text(text)
 
     @property
+    def feature_gates(self) -> Mapping[str, bool]:
+        """What tests need and this version of Kubernetes has off: restart in place is alpha in 1.35."""
+        alpha = ("NodeDeclaredFeatures", "RestartAllContainersOnContainerExits")
+        return dict.fromkeys(alpha, True) if self.kubernetes.name.startswith("1.35.") else {}
+
+    @property
+    def gate_flags(self) -> list[str]:
+        """The feature gates as a flag of a program of the control plane."""
+        gates = ",".join(f"{name}=true" for name in self.feature_gates)
+        return [f"--feature-gates={gates}"] if gates else []
+
+    @property
     def logs(self) -> Path:
         return self.folder / "logs"
 

@@ -144,6 +144,7 @@ def _kubelet_config(layout: Layout, node: NodeAddress) -> dict[str, object]:
         "nodeLeaseDurationSeconds": 12,
         "syncFrequency": "10s",
         "maxPods": 200,
+        "featureGates": dict(layout.feature_gates),
     }
 
 

@@ -55,6 +55,8 @@ class FaultyProxy:
         self._context = ssl.create_default_context(cafile=ca)
         self._connections: set[ProxiedConnection] = set()
         self._serve_tasks: set[asyncio.Task[object]] = set()
+        self.is_open = True
+        """Whether new connections are accepted; others are reset."""
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._serve, HOST, 0)
@@ -101,7 +103,8 @@ class FaultyProxy:
         assert task is not None
         self._serve_tasks.add(task)
         try:
-            await self._relay(client_reads, client)
+            if self.is_open:
+                await self._relay(client_reads, client)
         except asyncio.CancelledError:
             pass  # by __aexit__, which waits for us; asyncio would report it as an error of the callback
         finally:

@@ -20,8 +20,9 @@ from gangline.dashboard.live.log_follower import (
     SavedPositions,
     readable_runs,
 )
+from gangline.dashboard.live.rights import Access, Refusal
 from gangline.dashboard.rows.log_page import LogQuery
-from gangline.kube.errors import StreamBroken
+from gangline.kube.errors import KubeError, Status, StreamBroken, Unauthorized, Unreachable
 from gangline.summary.log_lines import normalized_time
 from gangline.summary.objects import JOB_KINDS, ServerJob
 from gangline.testing.clock import FakeClock
@@ -54,6 +55,7 @@ class FakePods:
         self.asked: list[dict[str, Any]] = []
         self.logs_of: dict[tuple[str, bool], list[Any]] = {}
         self.sent = 0
+        self.open: set[str] = set()
 
     @asynccontextmanager
     async def informer(self, spec: Any) -> AsyncGenerator["FakePods", None]:
@@ -79,14 +81,45 @@ class FakePods:
             self.sent += 1
             yield f"{stamp(item)} line {item}".encode()
         if options["follow"]:
-            await asyncio.Event().wait()
+            self.open.add(key.name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.open.discard(key.name)
 
 
-def follower(pods: FakePods, monkeypatch: pytest.MonkeyPatch, positions: LogPositions, **query: Any) -> LogFollower:
+class FakeRights:
+    """What the server says of a viewer who may read logs, until that is taken away."""
+
+    def __init__(self) -> None:
+        self.everything = True
+        self.pods: tuple[str, ...] = ()
+        self.error: KubeError | None = None
+        self.asked = 0
+
+    async def may(self, access: Access) -> bool:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        assert (access.verb, access.resource.plural, access.subresource) == ("get", "pods", "log")
+        return self.everything or access.name in self.pods
+
+    async def refusal(self, access: Access) -> Refusal:
+        return Refusal(resource="pods/log", namespace="default", message=f"jane may not get {access.name}")
+
+
+def follower(
+    pods: FakePods,
+    monkeypatch: pytest.MonkeyPatch,
+    positions: LogPositions,
+    allowed: FakeRights | None = None,
+    **query: Any,
+) -> LogFollower:
     monkeypatch.setattr(log_follower, "PodSubresources", pods)
     client: Any = None
     watches: Any = pods
-    return LogFollower(client, watches, FakeClock(), JOB, LogQuery(**query), positions)
+    rights: Any = allowed or FakeRights()
+    return LogFollower(client, rights, watches, FakeClock(), JOB, LogQuery(**query), positions)
 
 
 async def take(follower: LogFollower, count: int) -> list[tuple[str, int, str]]:
@@ -171,6 +204,32 @@ async def test_only_what_is_asked_for_is_followed_and_not_too_much(monkeypatch: 
     assert len(pods.asked) == MAX_FOLLOWED + 1
     (note,) = everyone.notes
     assert "choose a replica" in note
+
+
+async def test_logs_that_may_not_be_read_any_more_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods, allowed = FakePods(pod(0), pod(1)), FakeRights()
+    made = follower(pods, monkeypatch, LogPositions(), allowed)
+    clock = made._clock
+    assert isinstance(clock, FakeClock)
+
+    async def look_again() -> None:
+        before = allowed.asked
+        await clock.advance(log_follower.RIGHTS_INTERVAL)
+        await wait_until(lambda: allowed.asked > before)
+
+    async with background_tasks(made.run()):
+        await wait_until(lambda: len(pods.open) == 2)
+        allowed.error = Unreachable("nobody answers")
+        await look_again()
+        assert (len(pods.open), made.notes) == (2, {})
+        allowed.error, allowed.everything, allowed.pods = None, False, ("bert-worker-1",)
+        await look_again()
+        await wait_until(lambda: pods.open == {"bert-worker-1"})
+        assert list(made.notes) == ["worker-0: jane may not get bert-worker-0"]
+        allowed.error = Unauthorized(Status(code=401, message="the token has expired"))
+        await look_again()
+        await wait_until(lambda: not pods.open)
+        assert list(made.notes)[1:] == ["the token has expired"]
 
 
 def test_positions_are_used_once_and_the_oldest_is_forgotten() -> None:

@@ -2,14 +2,20 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from gangline.api.meta import JSON, Key
 from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.rights import AccessRefused, Refusal, ViewerRights
+from gangline.dashboard.settings import DashboardSettings
+from gangline.dashboard.web.endpoints import ViewerEndpoints
+from gangline.dashboard.web.guard import Refused
 from gangline.history.writer import HistoryWriter
+from gangline.kube.config.connection import Connection
 from gangline.summary.objects import JOB_KINDS
 from gangline.testing.clock import FakeClock
 
@@ -109,3 +115,33 @@ class RefusingServer:
 
     async def create(self, resource: Any, body: JSON) -> JSON:
         return {"status": {"allowed": False, "userInfo": {"username": "jane"}}}
+
+
+async def test_jobs_of_one_name_on_two_servers_are_two_rows(tmp_path: Path) -> None:
+    for source in ("one", "two"):
+        writer = HistoryWriter(tmp_path, 100.0, source=source)
+        writer.record(
+            101.0, "/kubeflow.org/pytorchjobs/default/bert", JOB | {"metadata": JOB["metadata"] | {"uid": source}}
+        )
+        writer.close(110.0)
+    rights: Any = AllRights()
+    rows = await Past(tmp_path, rights).rows_at(datetime.fromtimestamp(105.0, UTC))
+    assert sorted(row.uid for row in rows) == ["one", "two"]
+
+
+async def test_a_verdict_of_another_version_is_named_as_that(tmp_path: Path) -> None:
+    path = "/kubeflow.org/pytorchjobs/default/bert"
+    writer = HistoryWriter(tmp_path, 100.0, source="one")
+    writer.record(101.0, path, JOB)
+    writer.record_verdict(102.0, path, JOB, {"verdict": {"of": "a later version"}})
+    writer.close(103.0)
+    rights: Any = AllRights()
+    viewer: Any = SimpleNamespace(past=Past(tmp_path, rights))
+    endpoints = ViewerEndpoints(DashboardSettings(connection=Connection(server="http://127.0.0.1:9")))
+    place = {"namespace": "default", "plural": "pytorchjobs", "name": "bert"}
+    request = make_mocked_request("GET", "/why?uid=1", match_info=place)
+    with pytest.raises(
+        Refused, match=r"bert: what was recorded about why is of another version of gangline"
+    ) as refused:
+        await endpoints.why(request, viewer)
+    assert refused.value.code == 404

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gangline.dashboard.links import DashboardAddress, is_valid_key, new_secret, read_address, remove_address
+from gangline.dashboard.live import feed as live_feed
 from gangline.dashboard.live.feed import GZIP_HEADER, MAX_WAITING_MESSAGES, Feed, ViewFailed, sse_message
 from gangline.dashboard.settings import DashboardLimits
 from gangline.dashboard.web.sessions import SessionTable, token_viewer
@@ -97,13 +98,14 @@ class CountingFeed(Feed):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
         self.number = self.sent = self.encoded = 0
+        self.lost = ""
         self._ready.set()
 
     async def run(self) -> None:
         raise NotImplementedError
 
     def watch_problem(self) -> str:
-        return ""
+        return self.lost
 
     def content(self) -> Any:
         self.encoded += 1
@@ -128,6 +130,39 @@ async def test_a_connection_gets_a_snapshot_and_then_patches_in_order() -> None:
         feed.change()
         feed.change()
         assert await anext(messages) == b"".join(sse_message("patch", n, {"number": n}) for n in (1, 2))
+
+
+async def test_a_lost_server_is_reported_at_once_and_as_soon_as_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_feed, "PROBLEM_INTERVAL", timedelta(milliseconds=1))
+    feed = CountingFeed(FakeClock())
+    with feed.subscribe() as subscription:
+        messages = feed.messages(subscription, timedelta(hours=1))
+        await anext(messages)
+        feed.lost = "nobody answers"
+        assert await anext(messages) == sse_message("problem", 0, {"message": "nobody answers"})
+        feed.change()
+        assert await anext(messages) == sse_message("patch", 1, {"number": 1})
+        feed.lost = ""
+        feed.change()
+        assert await anext(messages) == sse_message("problem", 2, {"message": ""}), "although there are patches"
+
+
+async def test_who_comes_while_the_server_is_lost_hears_of_it_before_the_snapshot() -> None:
+    feed = CountingFeed(FakeClock())
+    feed.lost = "nobody answers"
+    with feed.subscribe() as subscription:
+        messages = feed.messages(subscription, timedelta(hours=1))
+        assert await anext(messages) == sse_message("problem", 0, {"message": "nobody answers"})
+        assert await anext(messages) == sse_message("snapshot", 0, {"number": 0})
+
+
+async def test_a_silent_connection_is_kept_open_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_feed, "PROBLEM_INTERVAL", timedelta(milliseconds=1))
+    feed = CountingFeed(FakeClock())
+    with feed.subscribe() as subscription:
+        messages = feed.messages(subscription, timedelta(milliseconds=5))
+        await anext(messages)
+        assert await anext(messages) == live_feed.STILL_HERE.plain
 
 
 async def test_a_change_that_cannot_be_shown_ends_the_view_and_not_the_watch() -> None:

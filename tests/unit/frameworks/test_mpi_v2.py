@@ -1,13 +1,21 @@
 """MPIJobs of v2beta1: what is planned for a cluster, and what for one machine. Recorded behaviour: test_mpi_v2beta1.py."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 from gangline.api.codec.codec import to_json
-from gangline.api.core import Pod, PodSpec, PodStatus, Service
+from gangline.api.core import (
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Service,
+)
 from gangline.api.kubeflow.kinds import MPIJOB, MPIJOB_V2, MPIJob, MPIJobV2, find_job_api
 from gangline.api.kubeflow.training import JobStatus, ReplicaStatus
 from gangline.api.meta import JSON, Condition, ObjectMeta, OwnerReference
@@ -84,6 +92,51 @@ def names(found: JobPlan) -> list[str]:
 
 def conditions(found: JobPlan) -> dict[str, str]:
     return {one.type: f"{one.status} {one.reason}" for one in found.status.conditions}
+
+
+def ended_container(code: int, at: datetime, name: str = "mpi") -> ContainerStatus:
+    ended = ContainerStateTerminated(exit_code=code, reason="Error", finished_at=at)
+    return ContainerStatus(name=name, state=ContainerState(terminated=ended))
+
+
+def test_the_launcher_that_failed_is_the_first_failure() -> None:
+    failed = launched("Failed", container_statuses=(ended_container(3, NOW),))
+    found = plan(
+        mpi_job(),
+        worker(0),
+        worker(1),
+        launcher=launcher_body(),
+        launched=(failed,),
+        log_tails={"l1": ("out of luck",)},
+    )
+    failure = found.status.first_failure
+    assert failure is not None
+    assert (failure.replica, failure.pod, failure.exit_code) == ("launcher", "pi-launcher-x", 3)
+    assert failure.log == ("out of luck",)
+    # The failure stays in the status when Kubernetes has deleted the pod and gives up.
+    ended = launcher_body({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"})
+    job = msgspec.structs.replace(mpi_job(), status=found.status)
+    assert plan(job, worker(0), worker(1), launcher=ended).status.first_failure == failure
+
+
+def test_a_worker_that_failed_before_its_launcher_is_the_first_failure() -> None:
+    lost = msgspec.structs.replace(
+        worker(1), status=PodStatus(phase="Failed", container_statuses=(ended_container(137, NOW),))
+    )
+    late = launched("Failed", container_statuses=(ended_container(1, NOW + timedelta(seconds=20)),))
+    found = plan(mpi_job(), worker(0), lost, launcher=launcher_body(), launched=(late,))
+    assert found.status.first_failure is not None
+    assert (found.status.first_failure.replica, found.status.first_failure.exit_code) == ("worker-1", 137)
+
+
+def test_a_launcher_that_its_kubelet_started_again_is_a_failure() -> None:
+    ended = ContainerState(terminated=ContainerStateTerminated(exit_code=9, reason="Error", finished_at=NOW))
+    again = ContainerStatus(name="mpi", last_state=ended, restart_count=1)
+    found = plan(
+        mpi_job(), worker(0), worker(1), launcher=launcher_body(), launched=(launched(container_statuses=(again,)),)
+    )
+    assert found.status.first_failure is not None
+    assert (found.status.first_failure.replica, found.status.first_failure.exit_code) == ("launcher", 9)
 
 
 def test_a_new_job_gets_keys_before_pods() -> None:

@@ -1,10 +1,11 @@
-"""Ten drills whose seconds are counted by hand. In each, the count is written down line by line beside what happens."""
+"""Eleven drills whose seconds are counted by hand. In each, the count is written down line by line beside what happens."""
 
 from datetime import timedelta
 
 import pytest
 
 from gangline.api.kubeflow.training import GoodputLedger
+from gangline.jobs.site import Site
 from support.builders.timed_teams import FAILED, TimedTeam
 
 pytestmark = pytest.mark.asyncio
@@ -197,3 +198,30 @@ async def test_drill_10_an_operator_that_was_away_for_an_hour() -> None:
     team.world.advance(timedelta(seconds=540))  # 1 has ended: 540 idle; 540 working
     await team.end("master-0")
     assert seconds(team.ledger) == {"starting": 60, "working": 6620, "idle": 540}
+
+
+async def test_drill_11_a_team_restarts_in_place_and_computes_its_steps_again() -> None:
+    policy = {"recovery": {"inPlace": True, "rules": [{"when": {"exitCodes": [1]}, "then": "RestartJob"}]}}
+    team = TimedTeam(workers=1, policy=policy, site=Site(restarts_in_place=True))
+    await team.settle()
+    await team.bind()
+    await team.start()
+    await team.wait(20)  # 2 work: 40 working
+    await team.report("master-0", step=100)
+    await team.wait(30)  # 2 work: 60 working
+    before = [team.pod(name)["metadata"]["uid"] for name in team.names]
+    await team.crash("worker-0")
+    await team.wait(3)  # it is decided: the worker has failed: 3 idle; the master works: 3 working
+    await team.wait(2)  # the worker is to start again: 2 starting; the master's process has no team any more: 2 idle
+    await team.crash("master-0", 143)  # its node ends it
+    await team.wait(4)  # 2 are to start again: 8 starting
+    await team.start()
+    await team.wait(8)  # nothing reported yet, so step 100 is not reached again: 16 recomputing
+    await team.report("master-0", step=60)
+    await team.wait(9)  # 18 recomputing
+    await team.report("master-0", step=101)
+    await team.wait(11)  # 22 working
+    assert [team.pod(name)["metadata"]["uid"] for name in team.names] == before
+    await team.end()
+    assert seconds(team.ledger) == {"starting": 10, "working": 125, "recomputing": 34, "idle": 5}
+    assert team.world.job.status.restarts == 1

@@ -6,9 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from gangline.api.kubeflow.kinds import TFJOB
+from gangline.api.kubeflow.training import DRILL_ANNOTATION
 from gangline.api.meta import Key
 from gangline.health import local_signs
 from gangline.health.cluster_signs import MAX_LOGS, ClusterSignReader
@@ -78,6 +80,15 @@ def test_a_new_line_or_another_bar_changes_the_mark(tmp_path: Path) -> None:
     assert line == "saving the model"
     run.bar_file.write_text("50 %")
     assert local_signs._log_end(run)[0] != mark
+
+
+def test_a_replica_that_a_drill_stops_is_to_be_noticed() -> None:
+    pod = make_member("Worker", 0, of=TFJOB)
+    assert not local_signs._is_drilled(pod)
+    for fault, drilled in (("hang", True), ("kill", False)):
+        annotations = {DRILL_ANNOTATION: f'{{"id": "x", "fault": "{fault}"}}'}
+        metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+        assert local_signs._is_drilled(msgspec.structs.replace(pod, metadata=metadata)) == drilled
 
 
 def test_processes_are_counted_as_long_as_they_live() -> None:

@@ -264,12 +264,21 @@ def test_pods_are_restricted() -> None:
             "scheduler.replicaCount above 1 needs",
         ),
         ({"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}, "need metrics.enabled"),
+        ({"fullnameOverride": "7b"}, "which begin with a letter and have no dots: choose another, or set fullname"),
     ],
 )
 def test_values_that_contradict_each_other_get_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as raised:
         objects(**changes)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["7b", "7-gangline", "llm.7b"])
+def test_the_name_of_a_release_that_no_service_may_have_gets_one_line(name: str) -> None:
+    release = Release(name=name, namespace="ml", service="Helm")
+    with pytest.raises(InputError, match="set fullnameOverride, as in fullnameOverride=gangline"):
+        install_objects(values(), release)
+    assert install_objects(values(fullnameOverride="llm"), release)
 
 
 def test_crds_are_those_of_all_kinds_and_can_be_left_out() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod
+from gangline.api.in_place import IN_PLACE_ANNOTATION, IN_PLACE_REASON
 from gangline.api.meta import Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.log_tails import LogTailCache
@@ -84,3 +85,29 @@ def test_among_equals_the_failure_is_recorded_whose_log_is_known() -> None:
     failure = last_restarted_failure(gang, "pytorch", {"master-0": ("bad data",)})
     assert failure is not None
     assert (failure.replica, failure.log) == ("master-0", ("bad data",))
+
+
+async def test_a_pod_that_restarts_in_place_and_fails_again_is_read_again() -> None:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
+    reader = Reader([])
+    cache = LogTailCache(reader, TORCH)
+    for restarts in (0, 0, 1):
+        pod = restarted_pod("worker-0", restarts, ENDED)
+        metadata = msgspec.structs.replace(pod.metadata, annotations={IN_PLACE_ANNOTATION: str(restarts)})
+        observed = observed_job(TORCH, job, msgspec.structs.replace(pod, metadata=metadata))
+        assert observed.held == {"worker-0"}
+        await cache.read(observed)
+    assert reader.requests == [("job-worker-0", False)] * 2
+
+
+def test_a_peer_that_its_node_stopped_is_not_the_first_failure() -> None:
+    stopped = ContainerState(terminated=ContainerStateTerminated(exit_code=143, reason=IN_PLACE_REASON))
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1})
+    master = restarted_pod("master-0", 1, RUNNING)
+    (status,) = master.status.container_statuses
+    statuses = (msgspec.structs.replace(status, last_state=stopped),)
+    master = msgspec.structs.replace(master, status=msgspec.structs.replace(master.status, container_statuses=statuses))
+    gang = observed_job(TORCH, job, master, restarted_pod("worker-0", 1, RUNNING)).gang
+    failure = last_restarted_failure(gang, "pytorch", {})
+    assert failure is not None
+    assert failure.replica == "worker-0"

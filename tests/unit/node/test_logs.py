@@ -11,6 +11,7 @@ import pytest
 from gangline.api.meta import Key
 from gangline.base.errors import InputError
 from gangline.kube.podstreams import LogOptions, NoLogs
+from gangline.node.api.server import NodeApi, log_options, serve_node_api
 from gangline.node.checkpoint import RunFiles, RunRecord, StateFolder
 from gangline.node.logs import (
     CHUNK_BYTES,
@@ -20,7 +21,6 @@ from gangline.node.logs import (
     PodLogLine,
     tail_text,
 )
-from gangline.node.server import LogServer, log_options, serve_logs
 from gangline.testing.clock import FakeClock, settle
 
 KEY = Key("default", "p")
@@ -176,8 +176,8 @@ def test_the_end_of_a_log_is_a_message(tmp_path: Path) -> None:
 
 
 async def test_a_kube_apiserver_reads_logs_from_the_kubelets_path(three: Path) -> None:
-    server = LogServer(NodeLogReader(three, FakeClock()), FakeClock().now)
-    async with serve_logs(server, "127.0.0.1") as port, aiohttp.ClientSession() as session:
+    server = NodeApi(NodeLogReader(three, FakeClock()), FakeClock().now)
+    async with serve_node_api(server, "127.0.0.1") as port, aiohttp.ClientSession() as session:
 
         async def get(path: str) -> tuple[int, str]:
             async with session.get(f"http://127.0.0.1:{port}{path}") as answer:

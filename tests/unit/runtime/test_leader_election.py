@@ -165,6 +165,34 @@ async def test_wall_clock_that_stands_still_does_not_look_like_death(world: Worl
         second.cancel()
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_candidate_whose_wall_clock_differs_takes_over_neither_earlier_nor_later(
+    world: World, hours: int
+) -> None:
+    shifted = FakeClock(world.clock.now() + timedelta(hours=hours))
+
+    async def pass_time(seconds: float) -> None:
+        for _ in range(round(10 * seconds)):
+            await world.clock.advance(SECOND / 10)
+            await shifted.advance(SECOND / 10)
+
+    async with asyncio.TaskGroup() as group:
+        leader, candidate = world.elector("a"), world.elector("b", clock=shifted)
+        first = await leading(group, world, leader)
+        second = await leading(group, world, candidate)
+        await pass_time(60)
+        assert world.at_work == ["a"]
+        first.cancel()
+        await settle()
+        await pass_time(6)
+        assert world.at_work == ["b"]
+        third = await leading(group, world, world.elector("c"))
+        await pass_time(60)
+        assert world.at_work == ["b"], "the times that it writes mean nothing to others"
+        second.cancel()
+        third.cancel()
+
+
 @pytest.mark.parametrize("fault", ["silent", "refused"])
 async def test_leader_that_cannot_renew_stops_at_the_deadline_and_before_anybody_takes_over(
     world: World, fault: str

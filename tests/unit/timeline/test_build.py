@@ -2,6 +2,7 @@
 
 import pytest
 
+from gangline.api.in_place import IN_PLACE_REASON
 from gangline.timeline.build import team_timeline
 from gangline.timeline.model import TeamTimeline, TimedVersion, TimelineMark
 from support.builders.team_tapes import START, TeamTape
@@ -103,6 +104,21 @@ def test_a_container_restarted_in_place_waits_in_between(tape: TeamTape) -> None
         ("oom", 10.4, "worker-1", "OOMKilled, exit 137"),
         ("restart", 15.2, "worker-1", "restart 1"),
     ]
+
+
+def test_a_team_that_restarts_in_place_has_one_failure(tape: TeamTape) -> None:
+    tape.end(10.4, 1, 42, phase="Running")
+    tape.write_job(13.6, firstFailure={"replica": "worker-1", "exitCode": 42, "time": "2027-01-15T08:00:10Z"})
+    tape.end(14.0, 0, 143, IN_PLACE_REASON, phase="Running")
+    for worker in (0, 1):
+        tape.run(14.5, worker, restarts=1)
+    timeline = timeline_of(tape, 20)
+    assert marks_of(timeline) == [
+        ("first-failure", 10.4, "worker-1", "exit 42"),
+        ("restart", 14.5, "worker-0", "restart 1 in place"),
+        ("restart", 14.5, "worker-1", "restart 1 in place"),
+    ]
+    assert [(link.cause_mark, link.consequence_marks) for link in timeline.links] == [(0, (1, 2))]
 
 
 def test_failures_after_the_first_one_follow_from_it(tape: TeamTape) -> None:

@@ -23,6 +23,14 @@ const SHAPES: Record<string, ComponentChildren> = {
   Succeeded: <path d="M3 8.6l3.2 3.2L13 4.8" stroke-width="2" />,
   Failed: <path d="M4 4l8 8M12 4l-8 8" stroke-width="2" />,
   Suspended: <path d="M5.5 4v8M10.5 4v8" stroke-width="2.4" />,
+  // An hourglass: time passes, and nothing else does.
+  Stalled: <path d="M4 2.5h8M4 13.5h8M5 2.5c0 3.4 6 5 6 8v3M11 2.5c0 3.4-6 5-6 8v3" />,
+  Blocked: (
+    <>
+      <circle cx="8" cy="8" r="5.6" />
+      <path d="M4.2 4.2l7.6 7.6" />
+    </>
+  ),
   board: <path d="M2.5 3.5h11M2.5 8h11M2.5 12.5h7" />,
   cluster: (
     <>

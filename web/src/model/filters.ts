@@ -54,7 +54,7 @@ export function filtersQuery(filters: BoardFilters): URLSearchParams {
 }
 
 /** How a state weighs: what needs a person comes first. */
-export const STATE_ORDER = ["Failed", "Restarting", "Pending", "Created", "Running", "Suspended", "Succeeded"];
+export const STATE_ORDER = ["Failed", "Stalled", "Blocked", "Restarting", "Pending", "Created", "Running", "Suspended", "Succeeded"];
 
 export function stateWeight(state: string): number {
   const place = STATE_ORDER.indexOf(state);
@@ -117,7 +117,7 @@ export const LANE_COLUMNS: LaneColumn[] = ["waiting", "running", "recovering", "
 export function laneColumn(row: JobRow): LaneColumn {
   if (ENDED.has(row.state) || row.deleted) return "ended";
   if (row.gangPhase === "Recovering" || row.state === "Restarting") return "recovering";
-  if (row.gangPhase === "Running" || row.state === "Running") return "running";
+  if (row.gangPhase === "Running" || ["Running", "Stalled"].includes(row.state)) return "running";
   return "waiting";
 }
 

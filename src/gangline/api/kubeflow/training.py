@@ -255,6 +255,15 @@ class GoodputLedger(ApiStruct, frozen=True):
     reached: ReachedStep | None = None
 
 
+class InPlaceRestart(ApiStruct, frozen=True):
+    """A restart of processes in the pods that they were in, which is not complete yet."""
+
+    number: int
+    since: Time
+    # The replicas that restart; empty: all.
+    replicas: tuple[str, ...] = ()
+
+
 class RestartLedger(ApiStruct, frozen=True):
     """What must survive a restart of the operator, so that each restart of a replica is counted exactly once."""
 
@@ -285,6 +294,8 @@ class RestartLedger(ApiStruct, frozen=True):
     # Restarts in a row without a long run between them, and the time before which no pod is created again.
     streak: int = 0
     not_before: Time | None = None
+    # The restart in place that is under way.
+    restarting_in_place: InPlaceRestart | None = None
 
 
 class JobStatus(ApiStruct, frozen=True):

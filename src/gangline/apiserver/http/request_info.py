@@ -14,7 +14,7 @@ from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.users import UserInfo
 
 PROXY_PREFIX = "proxy"
-"""`/api/v1/proxy/...`, a path of old versions of Kubernetes."""
+"""A subresource; also `/api/v1/proxy/...`, a path of old versions of Kubernetes."""
 
 
 _SPECIAL_PREFIXES = ("watch", PROXY_PREFIX)
@@ -52,6 +52,11 @@ class RequestInfo(msgspec.Struct, frozen=True):
     @property
     def key(self) -> Key:
         return Key(self.namespace, self.name)
+
+    @property
+    def is_proxy(self) -> bool:
+        """Whether the request is passed on to a pod, a service or a node. The path behind `proxy` is theirs."""
+        return self.subresource.partition("/")[0] == PROXY_PREFIX
 
 
 def request_info(path: str, url: str = "") -> RequestInfo | None:

@@ -1,7 +1,7 @@
 """Handlers of `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`.
 
-They connect a client with the node that runs the pod. SPDY is not supported: clients since 1.31 use WebSockets.
-`kubectl port-forward` tunnels SPDY through a WebSocket, and is refused.
+They connect a client with the node that runs the pod, by WebSocket or by SPDY, which older clients speak. Newer ones
+carry the SPDY of a port-forward in a WebSocket.
 """
 
 import asyncio
@@ -19,30 +19,53 @@ from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler
 from gangline.apiserver.http.request_info import RequestVerb, query_flag
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.storage import decode_record
+from gangline.apiserver.streaming.byte_streams import WebSocketStream
 from gangline.apiserver.streaming.channels import (
     CLOSE,
     RESIZE,
+    SPDY_PROTOCOLS,
     STDERR,
     STDIN,
     STDOUT,
     SUCCESS_STATUS,
     V4,
-    V5,
+    WEBSOCKET_PROTOCOLS,
     Channels,
+    SpdyChannels,
+    WebSocketChannels,
     check_upgrade,
     exit_status,
 )
-from gangline.apiserver.streaming.log_options import container_name, container_run_id, log_options
-from gangline.apiserver.streaming.port_forward import PortForwardSession
+from gangline.apiserver.streaming.log_options import container_name, container_run_id, has_input, log_options
+from gangline.apiserver.streaming.port_forward import (
+    SPDY_PROTOCOL,
+    TUNNEL_PROTOCOL,
+    PortForwardSession,
+    SpdyPortForward,
+    is_port,
+)
+from gangline.apiserver.streaming.spdy_connection import (
+    SpdyConnection,
+    accept_spdy,
+    is_spdy_request,
+    spdy_protocol,
+)
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
-from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, ExecFailed, NoLogs, PodStreams, RunningCommand
+from gangline.kube.podstreams import (
+    CommandInput,
+    ContainerNotRunning,
+    ContainerRef,
+    ExecFailed,
+    NoLogs,
+    PodStreams,
+    RunningCommand,
+)
 
 StreamsByNode = Mapping[str, PodStreams]
 """The streams of nodes by node name. Nodes may be added after the server has started, because they need a server to
 start."""
 
-EXEC_PROTOCOLS = (V5, V4)
 DISCONNECT_POLL_INTERVAL = timedelta(seconds=1)
 """How often a log without output is checked for a disconnected client."""
 
@@ -121,30 +144,30 @@ class PodStreamHandlers:
         outputs = _output_channels(request, tty=tty)
         if not outputs and not stdin:
             raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
-        check_upgrade(request.http, EXEC_PROTOCOLS)
+        _check_protocol(request.http)
         try:
             async with node.run_command(container_ref, command, stdin=stdin, tty=tty) as running:
-                channels = await _accept(request, outputs)
+                channels = await _accept(request, outputs, stdin=stdin, tty=tty)
                 await _run_stream(channels, _copy_input(channels, running), _copy_output(channels, running, outputs))
         except ContainerNotRunning as error:
             raise apierrors.internal_error(f"unable to upgrade connection: {error}") from error
         except ExecFailed as error:
-            channels = await _accept(request, outputs)
+            channels = await _accept(request, outputs, stdin=stdin, tty=tty)
             await _run_stream(channels, _send_start_error(channels, error))
         return channels.response
 
     async def attach(self, request: ApiRequest) -> web.StreamResponse:
-        """Copy the output of a container from now until it ends."""
+        """Copy the output of a container from now until it ends, and the client's input, if the container has one."""
         pod, container_ref, node = self._running_container(request)
-        if query_flag(request.query, "stdin"):
-            name = container_ref.container
-            raise apierrors.bad_request(
-                f"container {name} runs as a process without standard input; attach without it, or use exec"
-            )
-        tty = query_flag(request.query, "tty")
+        tty, stdin = query_flag(request.query, "tty"), query_flag(request.query, "stdin")
         outputs = _output_channels(request, tty=tty)
+        if not outputs and not stdin:
+            raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
         run = container_run_id(pod, container_ref.container, previous=False)
-        channels = await _accept(request, outputs)
+        _check_protocol(request.http)
+        if has_input(pod, container_ref.container):
+            return await self._attach_input(request, container_ref, node, outputs)
+        channels = await _accept(request, outputs, stdin=stdin, tty=tty)
 
         async def copy() -> None:
             async with aclosing(node.attach(container_ref, run)) as parts:
@@ -157,15 +180,43 @@ class PodStreamHandlers:
         await _run_stream(channels, _discard_input(channels), copy())
         return channels.response
 
+    async def _attach_input(
+        self, request: ApiRequest, ref: ContainerRef, node: PodStreams, outputs: list[int]
+    ) -> web.StreamResponse:
+        """Join the client with the input and the outputs of a container, or with its terminal."""
+        tty, stdin = query_flag(request.query, "tty"), query_flag(request.query, "stdin")
+        try:
+            async with node.attach_input(ref) as attached:
+                channels = await _accept(request, outputs, stdin=stdin, tty=tty)
+
+                async def copy() -> None:
+                    async with aclosing(attached.outputs()) as parts:
+                        async for output, data in parts:
+                            if output in outputs:
+                                await channels.send(output, data)
+                    await channels.send_status(SUCCESS_STATUS)
+
+                await _run_stream(channels, _copy_input(channels, attached), copy())
+        except ContainerNotRunning as error:
+            raise apierrors.internal_error(f"unable to upgrade connection: {error}") from error
+        return channels.response
+
     # Ports
 
     async def port_forward(self, request: ApiRequest) -> web.StreamResponse:
         """Forward connections to ports of a pod."""
         pod = self._pod(request)
         node, container_ref = self._assigned_node(request, pod), _container_ref(request, pod, "")
-        check_upgrade(request.http, (V4,))
+        http = request.http
+        if is_spdy_request(http):
+            protocol = spdy_protocol(http, (SPDY_PROTOCOL,))
+            return await _forward_spdy(await accept_spdy(http, protocol), container_ref, node)
+        check_upgrade(http, (TUNNEL_PROTOCOL, V4))
+        if TUNNEL_PROTOCOL in http.headers.get("Sec-WebSocket-Protocol", ""):
+            tunnel = SpdyConnection(await WebSocketStream.accept(http, TUNNEL_PROTOCOL))
+            return await _forward_spdy(tunnel, container_ref, node)
         ports = _forwarded_ports(request)
-        channels = await Channels.accept(request.http, (V4,))
+        channels = await WebSocketChannels.accept(http, (V4,))
         session = PortForwardSession(channels, container_ref, node)
         await _run_stream(channels, session.run(ports))
         return channels.response
@@ -212,32 +263,50 @@ def _forwarded_ports(request: ApiRequest) -> list[int]:
     if not words:
         raise apierrors.bad_request('query parameter "ports" cannot be empty')
     for word in words:
-        if not (word.isascii() and word.isdigit() and 0 < int(word) < 2**16):
+        if not is_port(word):
             raise apierrors.bad_request(f'unable to parse "{word}" as a port')
     return [int(word) for word in words]
 
 
-async def _accept(request: ApiRequest, outputs: list[int]) -> Channels:
-    channels = await Channels.accept(request.http, EXEC_PROTOCOLS)
-    # An empty message confirms the connection.
-    with suppress(ConnectionError):
-        await channels.send(outputs[0] if outputs else STDOUT, b"")
-    return channels
+def _check_protocol(http: web.BaseRequest) -> None:
+    """Check that a client of exec or attach speaks a protocol that we know. Raises `StatusError`."""
+    if is_spdy_request(http):
+        spdy_protocol(http, SPDY_PROTOCOLS)
+    else:
+        check_upgrade(http, WEBSOCKET_PROTOCOLS)
+
+
+async def _accept(request: ApiRequest, outputs: list[int], *, stdin: bool, tty: bool) -> Channels:
+    if is_spdy_request(request.http):
+        return await SpdyChannels.accept(request.http, [*outputs, *([STDIN] if stdin else [])], tty=tty)
+    return await WebSocketChannels.accept(request.http, WEBSOCKET_PROTOCOLS, outputs[0] if outputs else STDOUT)
+
+
+async def _forward_spdy(connection: SpdyConnection, ref: ContainerRef, node: PodStreams) -> web.StreamResponse:
+    try:
+        await SpdyPortForward(connection, ref, node).run()
+    except* ConnectionResetError:
+        pass
+    await connection.close()
+    return connection.response
 
 
 async def _run_stream(channels: Channels, *work: Coroutine[Any, Any, object]) -> None:
     """Run until the first coroutine ends, then close the connection. A client may disconnect at any time."""
     try:
+        await channels.open()
         await run_until_first(*work)
     except* ConnectionResetError:
         pass
     finally:
+        for item in work:
+            item.close()
         await channels.close()
 
 
-async def _copy_input(channels: Channels, command: RunningCommand) -> None:
+async def _copy_input(channels: Channels, command: CommandInput) -> None:
     """Copy the client's input to the command until the client disconnects."""
-    async for channel, data in channels:
+    async for channel, data in channels.messages():
         if channel == STDIN:
             await command.write(data)
         elif channel == CLOSE and data == bytes((STDIN,)):
@@ -249,7 +318,7 @@ async def _copy_input(channels: Channels, command: RunningCommand) -> None:
 
 
 async def _discard_input(channels: Channels) -> None:
-    async for _ in channels:
+    async for _ in channels.messages():
         pass
 
 

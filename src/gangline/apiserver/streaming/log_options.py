@@ -87,6 +87,13 @@ def container_name(pod: JSON, requested: str) -> str:
     return only
 
 
+def has_input(pod: JSON, container: str) -> bool:
+    """Whether a container has an input or a terminal, to which clients can attach."""
+    parts = ("initContainers", "containers", "ephemeralContainers")
+    specs = (spec for part in parts for spec in pod["spec"].get(part) or () if spec["name"] == container)
+    return any(spec.get("stdin") or spec.get("tty") for spec in specs)
+
+
 def container_run_id(pod: JSON, container: str, *, previous: bool) -> str:
     """The id of the container run that has the log. Raises `StatusError`, in the kubelet's words, if there is none."""
     subject = f'container "{container}" in pod "{pod["metadata"]["name"]}"'

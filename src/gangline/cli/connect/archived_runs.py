@@ -39,7 +39,7 @@ async def open_archive(folder: Path, *, as_it_was: bool = False) -> AsyncIterato
 @asynccontextmanager
 async def open_past(view: PastView, folder: Path) -> AsyncIterator[Transport]:
     """A transport to the objects of a recorded moment, until the block ends. `folder` is the state folder."""
-    reader = HistoryReader(open_history(view.history))
+    reader = HistoryReader(open_history(view.history), view.server)
     async with (
         past_plane(reader, view.moment, known_definitions(), folder) as plane,
         HttpTransport(plane.inner_connection) as transport,

@@ -15,6 +15,8 @@ class PastView(NamedTuple):
     history: str
     """The folder or URL of the history."""
     moment: datetime
+    server: str = ""
+    """The server to show, as in `RecordedSpan`; empty: all."""
 
 
 _shown: ContextVar[PastView | None] = ContextVar("shown_past", default=None)

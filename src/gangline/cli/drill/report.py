@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gangline.cli.drill.timeline import DrillOutcome
+from gangline.cli.drill.timeline import LASTING_FAULTS, DrillOutcome
 from gangline.cli.exit_codes import CANCELLED, FAILED, SUCCEEDED, UNFINISHED
 from gangline.summary.job_rows import end_text
 
@@ -13,6 +13,11 @@ FAULT_TEXT = {
     "disk": "out of disk",
     "node-lost": "lost with its node",
     "slow": "slowed down",
+    "hang": "stood still",
+    "slow-network": "on a slow network",
+    "bad-node": "failed by its node",
+    "evict": "evicted",
+    "exit": "ended",
 }
 VERDICT_TEXT = {SUCCEEDED: "training survived", FAILED: "training did not survive", CANCELLED: "outcome unknown"}
 JSON_VERDICTS = {SUCCEEDED: "survived", FAILED: "failed", CANCELLED: "deleted", UNFINISHED: "unfinished"}
@@ -35,7 +40,7 @@ def summary(outcome: DrillOutcome) -> str:
 def _cause_text(outcome: DrillOutcome) -> str:
     """How the first victim's processes ended; else what the job's status says of it."""
     fault = outcome.fault
-    if fault.fault == "slow":
+    if fault.fault in LASTING_FAULTS:
         return f"for {fault.duration:g} s"
     ends = [outcome.ends[victim] for victim in fault.victims if victim in outcome.ends]
     if ends:
@@ -46,7 +51,7 @@ def _cause_text(outcome: DrillOutcome) -> str:
 
 def _consequences(outcome: DrillOutcome) -> Iterator[str]:
     victims, restarted_after = outcome.fault.victims, outcome.restarted_after
-    if outcome.fault.fault != "slow":
+    if outcome.fault.fault not in LASTING_FAULTS:
         times = [restarted_after[victim] for victim in victims if victim in restarted_after]
         yield f"restarted after {max(times):.1f} s" if len(times) == len(victims) else "not restarted"
     others = [replica for replica in restarted_after if replica not in victims]

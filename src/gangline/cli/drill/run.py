@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import click
 import msgspec
@@ -18,8 +18,10 @@ from gangline.base.clock import Clock
 from gangline.base.errors import InputError
 from gangline.base.invocation import with_own_command
 from gangline.cli.connect.server import ServerOptions
+from gangline.cli.drill.cluster import ClusterInjector, missing_rights
+from gangline.cli.drill.cluster_plan import cluster_plan
 from gangline.cli.drill.report import json_report, summary
-from gangline.cli.drill.timeline import DrillTimeline, InjectedFault, is_running
+from gangline.cli.drill.timeline import LASTING_FAULTS, DrillTimeline, InjectedFault, is_running
 from gangline.cli.exit_codes import SUCCEEDED, UNFINISHED
 from gangline.cli.resources.watch import watch_objects
 from gangline.kube.client import Client
@@ -44,6 +46,23 @@ def server_for_job(server: ServerOptions, job: str) -> ServerOptions:
     return server if file is None else server._replace(kubeconfig=str(file))
 
 
+class ClusterOptions(NamedTuple):
+    """How a drill goes in a cluster."""
+
+    # Whether it is done, and not only shown.
+    confirmed: bool = False
+    # The image of the pod that sends signals; empty: that of the victim.
+    image: str = ""
+
+
+class FaultMaker(Protocol):
+    """Makes a fault: our own nodes do, or whoever uses what a cluster offers."""
+
+    def injected(self, victims: Sequence[JSON]) -> AbstractAsyncContextManager[None]:
+        """Make the fault; it is undone when the block ends, as far as it can be. Raises `InputError`."""
+        ...
+
+
 class DrillRunner:
     """Runs one drill: injects the fault, watches the job, and prints the outcome."""
 
@@ -56,8 +75,11 @@ class DrillRunner:
         *,
         as_json: bool,
         explainable: bool = True,
+        cluster: ClusterOptions | None = None,
     ) -> None:
         """`explainable`: whether the job is still there after the drill, for `gangline why`."""
+        self._cluster = cluster or ClusterOptions()
+        self._request: FaultRequest | None = None
         self._client, self._clock, self._as_json, self._explainable = client, clock, as_json, explainable
         self._hold, self._timeout = hold, timeout
         self._changed, self._plane_gone = asyncio.Event(), False
@@ -66,18 +88,24 @@ class DrillRunner:
 
     async def run(self, job: ServerJob, request: FaultRequest, replica: str) -> int:
         """Run the drill and return the exit code; `replica` may be empty. Raises `InputError` if nothing was done."""
+        self._request = request
         if is_finished(job.body):
             raise InputError(f"{job.display_name} has ended ({job_state(job.body)}); a drill needs a running job")
         pods = await list_replicas(self._client, job)
         victims = victim_pods(job, pods, request.fault, replica)
-        for node in sorted({pod["spec"].get("nodeName", "") for pod in victims}):
-            await self._require_own_node(node)
+        nodes = sorted({pod["spec"].get("nodeName", "") for pod in victims})
+        injector: FaultMaker = self
+        if not all([await self._is_own_node(node) for node in nodes]):
+            cluster = ClusterInjector(self._client, self._clock, request, self._cluster.image)
+            if not await self._confirm_cluster(cluster, request, victims):
+                return SUCCEEDED
+            injector = cluster
         names = tuple(replica_name(job, pod) for pod in victims)
         fault = InjectedFault(
             request.fault.value,
             names,
             self._clock.monotonic(),
-            duration=request.seconds if request.fault is FaultKind.SLOW else 0.0,
+            duration=request.seconds if request.fault.value in LASTING_FAULTS else 0.0,
             hold_seconds=self._hold.total_seconds(),
         )
         timeline = DrillTimeline(job, pods, fault)
@@ -86,29 +114,52 @@ class DrillRunner:
             async with asyncio.timeout(self._timeout.total_seconds()), asyncio.TaskGroup() as group:
                 # The watches start before the fault: a pod may be replaced at once.
                 tasks = [group.create_task(work) for work in self._watch_tasks(job, request, timeline)]
-                await self._inject_fault(victims, request)
-                for pod in victims:
-                    answer = self.answers[pod["metadata"]["name"]]
-                    click.echo(f"{replica_name(job, pod)}: {answer.does}", err=True)
-                code = await self._wait_for_verdict(timeline)
+                async with injector.injected(victims):
+                    for pod in victims:
+                        answer = self.answers.get(pod["metadata"]["name"])
+                        does = answer.does if answer is not None else f"{request.fault} as planned"
+                        click.echo(f"{replica_name(job, pod)}: {does}", err=True)
+                    code = await self._wait_for_verdict(timeline)
                 for task in tasks:
                     task.cancel()
         except TimeoutError:
             pass
         return self._print_outcome(job, timeline, code)
 
-    async def _require_own_node(self, node: str) -> None:
-        """Raise `InputError` unless gangline runs the node: a drill must not harm a cluster."""
-        message = (
-            f"node {node} is not gangline's own, and a drill harms local runs only; "
-            "to have a replica made anew in a cluster: gangline restart JOB --replica worker/1"
-        )
+    async def _is_own_node(self, node: str) -> bool:
+        """Whether gangline runs the node: then the node itself injects the fault."""
         try:
             body = await self._client.get(NODES, Key("", node))
-        except ApiError as error:
-            raise InputError(message) from error
-        if NODE_VERSION_MARK not in str(((body.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", "")):
-            raise InputError(message)
+        except ApiError:
+            return False
+        return NODE_VERSION_MARK in str(((body.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
+
+    async def _confirm_cluster(self, injector: ClusterInjector, request: FaultRequest, victims: Sequence[JSON]) -> bool:
+        """Print what a drill does in a cluster, and check the rights. False: only that was asked for.
+
+        Raises `InputError` if it cannot be done.
+        """
+        plan = cluster_plan(request, victims, self._cluster.image)
+        if plan.refusal:
+            raise InputError(plan.refusal)
+        missing = await missing_rights(self._client, plan)
+        for line in plan.does:
+            click.echo(f"{'' if self._cluster.confirmed else 'would '}{line}", err=True)
+        for right in plan.rights:
+            click.echo(f"needs: {right}{' (you do not have it)' if right in missing else ''}", err=True)
+        if missing:
+            raise InputError(f"you lack the right to {missing[0]}; ask for it, or choose another fault")
+        await injector.check(victims)
+        if not self._cluster.confirmed:
+            click.echo("nothing was done; to do it: add --yes")
+        return self._cluster.confirmed
+
+    @asynccontextmanager
+    async def injected(self, victims: Sequence[JSON]) -> AsyncIterator[None]:
+        """Have the nodes of the pods inject the fault. Raises `InputError` if one refuses."""
+        assert self._request is not None
+        await self._inject_fault(victims, self._request)
+        yield
 
     async def _inject_fault(self, victims: Sequence[JSON], request: FaultRequest) -> None:
         """Annotate the pods with the request, and wait for their nodes to answer. Raises `InputError` if one refuses."""

@@ -11,6 +11,9 @@ from gangline.summary.job_state import job_state
 from gangline.summary.objects import ServerJob
 from gangline.summary.replicas import container_name, replica_name
 
+LASTING_FAULTS = ("slow", "hang", "slow-network")
+"""Faults that end no process."""
+
 
 class ContainerAttempt(NamedTuple):
     """One process of a replica: the pod it ran in, and the restarts of the container before it."""
@@ -148,7 +151,7 @@ class DrillTimeline:
             pod = self._pods.get(name)
             if pod is None or not (is_running(pod) or _pod_phase(pod) == "Succeeded"):
                 return False
-            must_restart = self._replica_names[name] in self._fault.victims and self._fault.fault != "slow"
+            must_restart = self._replica_names[name] in self._fault.victims and self._fault.fault not in LASTING_FAULTS
             if must_restart and container_attempt(pod) == first:
                 return False
         return self._state == "Running"
@@ -166,7 +169,7 @@ class DrillTimeline:
         """At which step the first victim resumed, compared with its last step before the fault."""
         name = self._first_victim_pod
         report, pod = self._progress_before.get(name, ""), self._pods.get(name)
-        new_report = last_report(pod) if pod is not None and self._fault.fault != "slow" else ""
+        new_report = last_report(pod) if pod is not None and self._fault.fault not in LASTING_FAULTS else ""
         before, after = parse_progress(report), parse_progress(new_report)
         if before is None or after is None or new_report == report or name not in self._restarted_at:
             return ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from gangline.api.core import Pod, PodPhase
+from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.kubeflow.training import ConditionType, Failure, JobKind, TrainingJob
 from gangline.cli.follow.mistakes import ProgramMistake, program_mistakes, team_mistake
 from gangline.cli.follow.view import JobFrame, ReplicaState, RestartHistory, stuck_reason, updated_history
@@ -39,7 +40,7 @@ def _container_failure(replica: str, pod: Pod) -> ReplicaFailure | None:
     """How a container of the pod failed; None if none has."""
     for status in pod.status.container_statuses:
         for state in (status.state.terminated, status.last_state.terminated):
-            if state is not None and state.exit_code:
+            if state is not None and state.exit_code and state.reason not in IN_PLACE_REASONS:
                 return ReplicaFailure(
                     replica,
                     pod.metadata.name,

@@ -8,6 +8,7 @@ import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
 from gangline.api.durations import human_duration
+from gangline.api.in_place import IN_PLACE_ANNOTATION, IN_PLACE_REASONS
 from gangline.cli.output.text import (
     Span,
     StyledLine,
@@ -17,6 +18,7 @@ from gangline.cli.output.text import (
     number_text,
     plain_text,
 )
+from gangline.jobs.pods.held_pods import program_statuses
 from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress
 from gangline.summary.pending_reasons import NORMAL_WAIT_REASONS
@@ -91,7 +93,7 @@ class JobFrame(msgspec.Struct, frozen=True):
 
 def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
     """The history with the restarts and exit codes that the pod's status reports."""
-    restarts = sum(status.restart_count for status in pod.status.container_statuses)
+    restarts = sum(status.restart_count for status in program_statuses(pod))
     codes = [code for status in pod.status.container_statuses if (code := _failure_exit_code(status)) is not None]
     return RestartHistory(
         {**history.restarts_by_pod, pod.metadata.uid: max(restarts, history.restarts_by_pod.get(pod.metadata.uid, 0))},
@@ -101,8 +103,9 @@ def updated_history(history: RestartHistory, pod: Pod) -> RestartHistory:
 
 def _failure_exit_code(status: ContainerStatus) -> int | None:
     for state in (status.state, status.last_state):
-        if state.terminated is not None and state.terminated.exit_code:
-            return state.terminated.exit_code
+        end = state.terminated
+        if end is not None and end.exit_code and end.reason not in IN_PLACE_REASONS:
+            return end.exit_code
     return None
 
 
@@ -174,6 +177,8 @@ def replica_condition(replica: ReplicaState) -> tuple[str, str, str]:
         return "✖", "failed", "red"
     if replica.pod.metadata.deletion_timestamp is not None:
         return "◐", "stopping", "yellow"
+    if _is_between_starts(replica.pod):
+        return "◐", "restarting", "yellow"
     stuck = stuck_reason(replica.pod)
     if phase == PodPhase.RUNNING and not stuck:
         recovered = failed_before and replica.failed_recently
@@ -181,6 +186,12 @@ def replica_condition(replica: ReplicaState) -> tuple[str, str, str]:
     if failed_before:
         return "◐", "restarting", "yellow"
     return ("◐", "stuck", "red") if stuck else ("◐", "starting", "yellow")
+
+
+def _is_between_starts(pod: Pod) -> bool:
+    """Whether the program of a pod that restarts in place has ended, and has not started again."""
+    statuses = program_statuses(pod) if IN_PLACE_ANNOTATION in pod.metadata.annotations else ()
+    return any(status.state.terminated is not None and status.state.terminated.exit_code for status in statuses)
 
 
 def stuck_reason(pod: Pod) -> str:

@@ -37,7 +37,7 @@ from gangline.cli.install.cluster_objects import ClusterObjects
 from gangline.cli.install.flag_values import merged, missing_values
 from gangline.cli.install.install import Installer, InstallMode, effective_request, print_verdict
 from gangline.cli.install.plan import ChangeAction
-from gangline.cli.install.record import InstallationRecord, ObjectRef, object_ref
+from gangline.cli.install.record import HANDOVER_NAME, InstallationRecord, ObjectRef, object_ref
 from gangline.cli.install.request import (
     InstallObjects,
     InstallRequest,
@@ -224,7 +224,8 @@ class Handover:
                 await self._objects.apply(body)
                 self._screen.show_change(object_ref(body), ChangeAction.CONFIGURED)
             await self._start_theirs(saved)
-            for ref in map_refs(await self._maps(namespace)):
+            # The one that says that there is a record goes last, so that this can be repeated until nothing is left.
+            for ref in sorted(map_refs(await self._maps(namespace)), key=lambda ref: ref.name == HANDOVER_NAME):
                 await self._delete(ref)
         self._screen.say(back_text(saved, namespace))
         return SUCCEEDED

@@ -25,7 +25,7 @@ class MomentCommand(CliCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = 0
         while first < len(args) and args[first].startswith("--") and args[first] != "--":
-            first += 2 if args[first] == "--history" else 1
+            first += 2 if args[first] in ("--history", "--server") else 1
         if first < len(args) and re.match(r"-\d", args[first]):
             args = [*args[:first], "--", *args[first:]]
         return super().parse_args(ctx, args)
@@ -39,9 +39,12 @@ class MomentCommand(CliCommand):
     metavar="FOLDER|URL",
     help="Where the history is.  [default: that of this machine's runs and plane]",
 )
+@click.option(
+    "--server", metavar="ID", default="", help="The server whose objects are shown, or the beginning of its name."
+)
 @click.option("--serve", is_flag=True, help="Serve that moment to kubectl and other clients, until interrupted.")
 @click.pass_context
-def at(ctx: click.Context, words: tuple[str, ...], place: str | None, serve: bool) -> int:
+def at(ctx: click.Context, words: tuple[str, ...], place: str | None, server: str, serve: bool) -> int:
     r"""Show jobs, pods, events and logs as they were at a moment, also of jobs that are gone.
 
     \b
@@ -57,14 +60,15 @@ def at(ctx: click.Context, words: tuple[str, ...], place: str | None, serve: boo
     and time (2026-11-18T14:02:03Z). The commands that can look back are get, list, ps, describe, why, logs and events.
 
     `gangline up` and `gangline run` record what changes, every second. `gangline get jobs --history` lists all jobs of
-    the record. At a moment at which nothing was recorded, the last one before it is shown.
+    the record. At a moment at which nothing was recorded, the last one before it is shown. If two servers had a job of
+    one name then, `--server` chooses.
 
     Exit codes: that of the command; 1 an error, such as a time before the record began.
     """
     if not words:
         raise click.UsageError(f"which time? write one of {FORMS}", ctx)
     text, command = split_moment(words)
-    view = find_moment(place or str(home_folder() / "history"), parse_moment(text, SystemClock().now()))
+    view = find_moment(place or str(home_folder() / "history"), parse_moment(text, SystemClock().now()), server)
     if serve:
         from gangline.cli.history.serve import serve_past
 
@@ -84,12 +88,17 @@ def at(ctx: click.Context, words: tuple[str, ...], place: str | None, serve: boo
     return code if isinstance(code, int) else 0
 
 
-def find_moment(place: str, moment: datetime) -> PastView:
+def find_moment(place: str, moment: datetime, server: str = "") -> PastView:
     """The moment to show: this one, or the last recorded one before it, which is then printed. Raises `InputError`."""
+    from gangline.cli.history.servers import choose_server, require_one_server_per_job
     from gangline.history.objectstore import open_history
     from gangline.history.reader import HistoryReader
 
-    reader = HistoryReader(open_history(place))
+    segments = open_history(place)
+    reader = HistoryReader(segments)
+    if server:
+        server = choose_server(reader, server)
+        reader = HistoryReader(segments, server)
     shown, now = reader.last_recorded(moment.timestamp()), SystemClock().now()
     if shown is None:
         starts = [span.start for span in reader.spans()]
@@ -103,4 +112,6 @@ def find_moment(place: str, moment: datetime) -> PastView:
     if moment - found > QUIET_TIME:
         note = f"nothing was recorded at {moment_text(moment, now)}; this is the state at {moment_text(found, now)}"
         click.echo(note, err=True)
-    return PastView(place, found)
+    if not server:
+        require_one_server_per_job(reader, shown)
+    return PastView(place, found, server)

@@ -32,7 +32,7 @@ async def past_server(view: PastView) -> AsyncIterator[Path]:
     with tempfile.TemporaryDirectory(prefix="gangline-past-") as name:
         folder = Path(name)
         settings = PlaneSettings(certificates=folder / "certificates")
-        reader = HistoryReader(open_history(view.history))
+        reader = HistoryReader(open_history(view.history), view.server)
         async with past_plane(reader, view.moment, known_definitions(), home_folder(), settings) as plane:
             assert plane.certificates is not None
             access = PlaneAccess(plane.url, plane.token, plane.certificates.ca)

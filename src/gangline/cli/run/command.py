@@ -104,6 +104,12 @@ FLAG_SPELLINGS = {"as_user": "--as", "as_groups": "--as-group"}
     metavar="NAME",
     help="The storage class of the claim that a large folder is shipped in.",
 )
+@click.option(
+    "--code",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="For a bundle: run the programs in this folder, instead of the packed code or stand-ins.",
+)
 @dashboard_options
 @progress_option
 @hang_watch_option
@@ -137,6 +143,7 @@ def run(
     kustomize build . | gangline run -               from standard input
     gangline run --context prod --image IMAGE --nproc 4 -- python train.py
     gangline run --context prod job.yaml
+    gangline run bert.bundle                         a recorded job with its faults
 
     On this machine every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of
     them; a second Ctrl-C kills them. If no process can start (a package is missing, a script has a syntax error), the

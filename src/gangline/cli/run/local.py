@@ -72,6 +72,7 @@ from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.wording import name_list
 
 if TYPE_CHECKING:
+    from gangline.cli.replay.play import PreparedReplay
     from gangline.notify.plan.routes import NotificationSettings
 
 QUIET_STOP_SECONDS = 2.0
@@ -92,6 +93,8 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     folders = prepare_run_folders(request, jobs)
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
+    for line in request.replay.notes() if request.replay is not None else ():
+        click.echo(line, err=True)
     if archive_flags() is None:
         click.echo(f"note: {OWN_PLANE_NOTE}", err=True)
     plan = RunPlan(
@@ -106,6 +109,7 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
         request.progress_endpoint,
         notifications,
         request.hang_watch,
+        request.replay,
     )
     clock = SystemClock()
     screen = choose_screen(output_stream(request), clock)
@@ -127,6 +131,8 @@ def run_local(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     if not results:
         return CANCELLED
     hints = failure_hints([result.outcome for result in results]) if not request.next_steps else []
+    if request.replay is not None:
+        hints = [*((Span(line, "bold"),) for line in request.replay.result()), *hints]
     code = print_results(request, results, folders, screen, *hints)
     return code if code == FAILED or len(results) == len(jobs) else CANCELLED
 
@@ -172,6 +178,8 @@ class RunPlan(NamedTuple):
     notifications: "NotificationSettings | None" = None
     # Whether the operator looks for jobs without progress.
     hang_watch: bool = True
+    # The bundle that is played; None for other runs.
+    replay: "PreparedReplay | None" = None
 
 
 async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResult]:
@@ -219,6 +227,9 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
             if plan.dashboard is not None:
                 await _open_dashboard(opened, plan.dashboard, plane, state, screen)
             followers += make_followers(plan, jobs, plane.client, state, clock, screen)
+            if plan.replay is not None:
+                playing = plan.replay.run(plane.client, lambda text: screen.say((Span(text, "bold yellow"),)))
+                await opened.enter_async_context(background_tasks(playing))
             with stop_on_interrupt(followers, screen, state):
                 async with asyncio.timeout(plan.timeout), asyncio.TaskGroup() as group:
                     tasks = [
@@ -226,6 +237,8 @@ async def run_jobs(plan: RunPlan, screen: Screen, clock: Clock) -> list[JobResul
                         for job, follower in zip(jobs, followers, strict=True)
                     ]
                 outcomes = [outcome for task in tasks if (outcome := task.result()) is not None]
+                if plan.replay is not None:
+                    await plan.replay.conclude(plane.client)
                 return [
                     JobResult(
                         outcome,
@@ -311,7 +324,7 @@ def make_followers(
             FileLogSource(state, job.key(), [other.name for other in jobs]),
             clock,
             split_screen.pane(job.name),
-            progress_hook=plan.hook_factory(state) if plan.hook_factory is not None else None,
+            progress_hook=_progress_hook(plan, state),
             log_hook=plan.kept_folders[job.name].add_line if job.name in plan.kept_folders else None,
             usage=UsageSampler(state, clock).sample,
             explain_mistake=mistake_explainer(plan.node, job.kind, job.body, job.folder),
@@ -319,6 +332,12 @@ def make_followers(
         )
         for job in jobs
     ]
+
+
+def _progress_hook(plan: RunPlan, state: Path) -> ProgressHook | None:
+    if plan.replay is not None:
+        return plan.replay.player.on_progress
+    return plan.hook_factory(state) if plan.hook_factory is not None else None
 
 
 def _hang_watch(plan: RunPlan, job: RunJob) -> HangWatch | None:

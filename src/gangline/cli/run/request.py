@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gangline.api.codec.documents import Document
 from gangline.api.kubeflow.training import JobKind
@@ -12,6 +12,9 @@ from gangline.cli.connect.server import ServerOptions
 from gangline.cli.flags.dashboard_options import DashboardOptions
 from gangline.cli.flags.node_options import NodeOptions
 from gangline.sdk.build.pod_templates import training_container, with_edited_pods
+
+if TYPE_CHECKING:
+    from gangline.cli.replay.play import PreparedReplay
 
 # A local run shares its node with no other: a job that requests a cluster's cores runs on the few of this machine.
 DEFAULT_CAPACITY = ("cpu=1000",)
@@ -31,6 +34,8 @@ class JobSource(NamedTuple):
     max_restarts: int | None = None
     # The `--set` options.
     settings: tuple[str, ...] = ()
+    # For a bundle: the folder of the code, instead of what is packed.
+    code: Path | None = None
 
 
 class Shipping(NamedTuple):
@@ -73,6 +78,8 @@ class RunRequest(NamedTuple):
     progress_endpoint: bool = True
     # Whether the operator of the run looks for jobs without progress.
     hang_watch: bool = True
+    # The bundle that is played; None for other runs.
+    replay: "PreparedReplay | None" = None
 
 
 class RunJob(NamedTuple):

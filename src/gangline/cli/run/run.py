@@ -14,6 +14,7 @@ from gangline.base.errors import InputError
 from gangline.cli.connect.server import ServerOptions
 from gangline.cli.run.request import JobSource, RunJob, RunRequest, check_unique_names
 
+BUNDLE_SUFFIX = ".bundle"
 SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
 TTL_AFTER_FINISHED = 24 * 3600
 """For so many seconds a job made from a command stays in a cluster after it has finished."""
@@ -24,8 +25,52 @@ def run_request(request: RunRequest) -> int:
 
     Raises `InputError` for bad input before anything is started.
     """
+    if bundle := _bundle_file(request):
+        return _play_bundle(request, bundle)
     jobs = read_jobs(request.source, request.server)
     check_unique_names(jobs)
+    return _run_jobs(request, jobs)
+
+
+def _bundle_file(request: RunRequest) -> Path | None:
+    """The bundle that the run is to play; None if it has none. Raises `InputError` for a bundle among other files."""
+    source = request.source
+    bundles = [file for file in source.files if _is_bundle_file(file)]
+    if source.code is not None and not bundles:
+        raise InputError("--code: is the code of a bundle; without one, a job finds its programs by itself")
+    if not bundles:
+        return None
+    if len(source.files) > 1:
+        raise InputError(f"{bundles[0]}: is a bundle, and is played alone; leave the other files out")
+    if request.server.context is not None:
+        raise InputError(f"{bundles[0]}: is a bundle, and is played on this machine; leave --context out")
+    if source.settings or source.max_restarts is not None:
+        option = "--set" if source.settings else "--max-restarts"
+        raise InputError(f"{option}: a bundle is played as it was recorded; leave {option} out")
+    return bundles[0]
+
+
+def _is_bundle_file(file: Path) -> bool:
+    """Whether a file is a bundle, by its name or its first bytes: those of a zip file."""
+    if file.suffix == BUNDLE_SUFFIX:
+        return True
+    try:
+        with file.open("rb") as opened:
+            return opened.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
+
+
+def _play_bundle(request: RunRequest, file: Path) -> int:
+    from gangline.cli.replay.play import prepared_replay
+
+    with prepared_replay(file, request.source.code) as replay:
+        dependencies = tuple(Document(body, {}) for body in replay.local.objects)
+        job = RunJob(replay.kind, replay.local.job, replay.folder, dependencies=dependencies)
+        return _run_jobs(request._replace(replay=replay), [job])
+
+
+def _run_jobs(request: RunRequest, jobs: Sequence[RunJob]) -> int:
     # Imported here, not at the top: the command line must start fast and report mistakes at once.
     import gc
 

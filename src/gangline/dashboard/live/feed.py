@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 PATCH_INTERVAL = timedelta(milliseconds=200)
 """The shortest time between two patches. Changes in between are one patch; the first after a pause is sent at once."""
+PROBLEM_INTERVAL = timedelta(seconds=1)
+"""How often a connection looks whether the watches still follow the server."""
 MAX_WAITING_MESSAGES = 32
 MAX_WAITING_BYTES = 256 * 1024
 
@@ -241,24 +243,35 @@ class Feed(ABC):
                 self._snapshot = None  # as large as the view
 
     async def messages(self, subscription: Subscription, heartbeat: timedelta) -> AsyncIterator[bytes]:
-        """What to send over one connection: a snapshot, then patches; after a silence a comment, or why nothing comes."""
-        reported = ""
+        """What to send over one connection: a snapshot, then patches; whenever that changes, why nothing new can come.
+
+        After a silence it is a comment.
+        """
+        reported, silence = "", timedelta()
         while not self._has_ended():
-            try:
-                async with asyncio.timeout(heartbeat.total_seconds()):
-                    await subscription.wait()
-            except TimeoutError:
-                problem = self.watch_problem()
+            problem = self.watch_problem()
+            if problem != reported:
                 if problem:
                     await self.check_rights()
-                text = (
-                    STILL_HERE
-                    if problem == reported
-                    else Message(sse_message("problem", self.revision, {"message": problem}))
-                )
-                yield text.content(gzip=subscription.gzip)
+                if self._has_ended():
+                    return
                 reported = problem
+                report = Message(sse_message("problem", self.revision, {"message": problem}))
+                yield report.content(gzip=subscription.gzip)
+            patience = min(PROBLEM_INTERVAL, heartbeat - silence)
+            try:
+                async with asyncio.timeout(patience.total_seconds()):
+                    await subscription.wait()
+            except TimeoutError:
+                silence += patience
+                if silence < heartbeat:
+                    continue
+                silence = timedelta()
+                if reported:
+                    await self.check_rights()
+                yield STILL_HERE.content(gzip=subscription.gzip)
                 continue
+            silence = timedelta()
             if self._has_ended():
                 return
             if subscription.needs_snapshot:

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import Clock
+from gangline.base.tasks import run_every
 from gangline.dashboard.live.job import untracked
+from gangline.dashboard.live.rights import Access, ViewerRights
 from gangline.dashboard.live.watches import WatchPool, WatchSpec
 from gangline.dashboard.rows.log_page import AttemptLine, LogQuery
 from gangline.kube.client import Client
-from gangline.kube.errors import BadRequest, KubeError, NotFound, ServerError, StreamBroken, Unreachable
+from gangline.kube.errors import BadRequest, KubeError, NotFound, ServerError, StreamBroken, Unauthorized, Unreachable
 from gangline.kube.pods import PodSubresources
 from gangline.runtime.informer import Informer
 from gangline.summary.log_lines import parse_line
@@ -31,6 +33,8 @@ TAIL_LINES = 100
 """Of a log that is longer than a page shows, following begins with so many of its last lines."""
 MAX_SAVED = 200
 RETRY_DELAY = timedelta(seconds=1)
+RIGHTS_INTERVAL = timedelta(seconds=30)
+"""How often is asked whether the viewer may still read: a server lets a log that is followed go on for ever."""
 
 
 class RunId(NamedTuple):
@@ -96,21 +100,29 @@ class LogFollower:
     """Follows the logs of one job for one page, until cancelled."""
 
     def __init__(
-        self, client: Client, watches: WatchPool, clock: Clock, job: ServerJob, query: LogQuery, positions: LogPositions
+        self,
+        client: Client,
+        rights: ViewerRights,
+        watches: WatchPool,
+        clock: Clock,
+        job: ServerJob,
+        query: LogQuery,
+        positions: LogPositions,
     ) -> None:
-        self._client, self._watches, self._clock = client, watches, clock
+        self._client, self._rights, self._watches, self._clock = client, rights, watches, clock
         self._job, self._query, self._positions = job, query, positions
         self._waiting: asyncio.Queue[AttemptLine] = asyncio.Queue(MAX_WAITING_LINES)
         self._begun: set[RunId] = set()
-        self._open = 0
+        self._open: dict[RunId, tuple[ContainerRun, asyncio.Task[None]]] = {}
         self.notes: dict[str, None] = {}
         """What cannot be followed, in words, in the order in which it was noticed."""
 
     async def run(self) -> None:
-        """Read logs as their containers start."""
+        """Read logs as their containers start, as long as the viewer may read them."""
         selector, changed = pod_selector(self._job), asyncio.Event()
         spec = WatchSpec(PODS, selector, (), untracked)
         async with self._watches.informer(spec) as informer, asyncio.TaskGroup() as group:
+            group.create_task(run_every(RIGHTS_INTERVAL, self._end_refused, self._clock))
             with informer.subscribe(lambda _: changed.set()):
                 changed.set()
                 while True:
@@ -125,7 +137,7 @@ class LogFollower:
             taken.append(self._waiting.get_nowait())
         return sorted(taken, key=lambda item: item.line.timestamp)
 
-    def _begin(self, informer: Informer[JSON], start: Callable[[ContainerRun], object]) -> None:
+    def _begin(self, informer: Informer[JSON], start: Callable[[ContainerRun], asyncio.Task[None]]) -> None:
         pods = sorted_pods(pod for pod in informer.cache if owns_pod(self._job, pod))
         for pod in pods:
             if not self._query.has_replica(replica_name(self._job, pod)):
@@ -134,12 +146,11 @@ class LogFollower:
                 # Who was not read by the page at all has begun after it, unless it is an earlier run.
                 if run.id in self._begun or (run.previous and run.id not in self._positions.read):
                     continue
-                if self._open >= MAX_FOLLOWED:
+                if len(self._open) >= MAX_FOLLOWED:
                     self.notes[f"only {MAX_FOLLOWED} containers are followed at once; choose a replica"] = None
                     return
                 self._begun.add(run.id)
-                self._open += 1
-                start(run)
+                self._open[run.id] = (run, start(run))
 
     async def _follow(self, run: ContainerRun) -> None:
         replica = replica_name(self._job, run.pod)
@@ -149,7 +160,29 @@ class LogFollower:
         except KubeError as error:
             self.notes[f"{replica}: {' '.join(str(error).split())}"] = None
         finally:
-            self._open -= 1
+            del self._open[run.id]
+
+    async def _end_refused(self) -> None:
+        """Stop reading the logs that the viewer may not read any more."""
+        try:
+            if await self._rights.may(self._access()):
+                return
+            for run, task in list(self._open.values()):
+                # A role may name the pods.
+                access = self._access(run.pod["metadata"]["name"])
+                if not await self._rights.may(access):
+                    refusal = await self._rights.refusal(access)
+                    self.notes[f"{replica_name(self._job, run.pod)}: {refusal.message}"] = None
+                    task.cancel()
+        except Unauthorized as error:
+            self.notes[" ".join(str(error).split())] = None
+            for _, task in self._open.values():
+                task.cancel()
+        except KubeError:
+            pass  # Nobody can say; the streams end with the server.
+
+    def _access(self, pod: str = "") -> Access:
+        return Access("get", PODS, self._job.key.namespace, pod, "log")
 
     async def _read(self, run: ContainerRun, replica: str) -> bool:
         """Read a log from its position on. Returns whether it has ended: false if the connection was cut."""

@@ -6,6 +6,7 @@ The history was recorded by a process with rights of its own. What of it a viewe
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -73,10 +74,10 @@ class Past:
 
     async def rows_at(self, moment: datetime, namespace: str = "") -> list[JobRow]:
         """The jobs that existed at a moment, as they were then."""
-        objects = await asyncio.to_thread(self._reader.objects_at, moment.timestamp())
+        servers = await asyncio.to_thread(self._reader.servers_at, moment.timestamp())
         kinds = {kind.plural: kind for kind in JOB_KINDS}
         rows: list[JobRow] = []
-        for path, body in objects.items():
+        for path, body in chain.from_iterable(objects.items() for objects in servers.values()):
             where = split_path(path)
             kind = kinds.get(where.plural)
             if kind is None or where.group != kind.group or namespace not in ("", where.namespace):

@@ -22,6 +22,7 @@ from gangline.dashboard.live.cluster import ClusterFeed
 from gangline.dashboard.live.feed import Feed, ViewFailed
 from gangline.dashboard.live.job import JobFeed
 from gangline.dashboard.live.log_follower import SavedPositions
+from gangline.dashboard.live.log_points import LogPointReader
 from gangline.dashboard.live.past import Past
 from gangline.dashboard.live.rights import ViewerRights
 from gangline.dashboard.live.usage import UsageReader
@@ -105,6 +106,7 @@ class Viewer:
         self.rights = ViewerRights(self.client, clock, [connection.namespace])
         self.watches = WatchPool(self.client, clock, group)
         self.log_positions, self.log_streams = SavedPositions(), 0
+        self.log_points = LogPointReader(self.client)
         self.usage = UsageReader(self.client, self.rights, clock)
         self.past = Past(history, self.rights) if history is not None else None
         # The feeds that a new connection joins, and all that run: one that is over may still have connections.

@@ -13,13 +13,10 @@ from gangline.dashboard.live.rights import AccessRefused, Refusal
 from gangline.dashboard.live.usage import UsagePoint, UsageView, usage_view
 from gangline.dashboard.live.viewer import Viewer
 from gangline.dashboard.rows.job_row import ViewStruct
-from gangline.dashboard.rows.log_page import AttemptLine
 from gangline.dashboard.web.guard import Refused
 from gangline.dashboard.web.jobs import query_number
-from gangline.dashboard.web.logs import read_lines
 from gangline.history.records import ObjectVersion
 from gangline.kube.errors import NotFound
-from gangline.progress.line import parse_progress
 from gangline.summary.objects import ServerJob
 from gangline.timeline.build import team_timeline
 from gangline.timeline.curves import curves, progress_points
@@ -103,8 +100,8 @@ async def _reported(
             return _Reported(points, team_timeline(versions, end).marks, "history", [])
     if job is None:
         return _Reported([], None, "history", [item.message for item in refused])
-    lines, not_read = await read_lines(viewer, kind, key)
-    return _Reported(log_points(lines), None, "logs", not_read)
+    points, not_read = await viewer.log_points.read(job)
+    return _Reported(points, None, "logs", not_read)
 
 
 async def _used(
@@ -116,14 +113,3 @@ async def _used(
     recorded = [point for point in recorded if point.at <= until]
     measured, note = await viewer.usage.read(job) if job is not None else ([], "")
     return [*recorded, *measured], note
-
-
-def log_points(lines: Sequence[AttemptLine]) -> list[ProgressPoint]:
-    """The progress that a team reported in its logs."""
-    points: list[ProgressPoint] = []
-    for item in lines:
-        progress = parse_progress(item.line.text)
-        if progress is not None and item.line.timestamp:
-            at = datetime.fromisoformat(f"{item.line.timestamp[:26]}+00:00").timestamp()
-            points.append(ProgressPoint(at, progress.step, dict(progress.metrics), item.line.replica, item.attempt))
-    return points

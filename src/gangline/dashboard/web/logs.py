@@ -83,7 +83,7 @@ async def log_follower(viewer: Viewer, kind: Resource[JSON], key: Key, query: Lo
     if positions is None:
         raise Refused(410, "the page of logs is too old to be continued; load it again")
     job = ServerJob(kind, await viewer.client.get(kind, key))
-    return LogFollower(viewer.client, viewer.watches, viewer.clock, job, query, positions)
+    return LogFollower(viewer.client, viewer.rights, viewer.watches, viewer.clock, job, query, positions)
 
 
 async def recorded_lines(

@@ -7,20 +7,23 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Pod, PodPhase
-from gangline.api.kubeflow.kinds import MPIJobV2
-from gangline.api.kubeflow.training import ConditionType, JobPhase, JobStatus, ReplicaStatus, RunState
+from gangline.api.kubeflow.kinds import MPIJOB_V2, MPIJobV2
+from gangline.api.kubeflow.training import ConditionType, Failure, JobPhase, JobStatus, ReplicaStatus, RunState
 from gangline.api.meta import JSON
 from gangline.frameworks.mpi_v2.objects import LAUNCHER, worker_count
 from gangline.frameworks.replica_counts import WORKER
 from gangline.jobs.plan.actions import JobEvent
 from gangline.jobs.plan.conditions import status_with_condition, timestamp
+from gangline.jobs.plan.failures.records import failure_record, first_failed, in_place_failure
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.status import status_with_phase
+from gangline.jobs.pods.replicas import Member, training_status
 
 MAX_EVENT_MESSAGE = 1024
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 """The reason for which Kubernetes gives up a Job whose pods failed too often."""
 EVICTED = "Evicted"
+LAUNCHER_MEMBER = Member(LAUNCHER, 0)
 
 
 class StatusChange(msgspec.Struct, frozen=True):
@@ -68,7 +71,10 @@ def observed_change(observed: ObservedJob[MPIJobV2]) -> StatusChange:
         change = change.with_condition(ConditionType.FAILED, text, now, warning=True)
     change = _with_running(job, change, counters, now, ended=done)
     status = msgspec.structs.replace(
-        change.status, replica_statuses=counters, observed_generation=job.metadata.generation
+        change.status,
+        replica_statuses=counters,
+        observed_generation=job.metadata.generation,
+        first_failure=_first_failure(observed) or change.status.first_failure,
     )
     return StatusChange(status_with_phase(status, _phase(status), observed.gang), change.events)
 
@@ -126,13 +132,33 @@ def _with_verdict(
     )
 
 
+def _first_failure(observed: ObservedJob[MPIJobV2]) -> Failure | None:
+    """The first failure among the workers and the launcher that failed last, or that its kubelet started again."""
+    container, logs = MPIJOB_V2.container, observed.children.log_tails
+    failed = {member: pod for member, pod in observed.gang.of_type(WORKER) if pod.status.phase == PodPhase.FAILED}
+    launched = sorted(observed.children.launched, key=_creation_order)
+    if last := [pod for pod in launched if pod.status.phase == PodPhase.FAILED]:
+        failed[LAUNCHER_MEMBER] = last[-1]
+    if first := first_failed(failed, container, logs):
+        return failure_record(first.member, first.pod, container, logs, order_known=first.order_known)
+    for pod in reversed(launched):
+        state = training_status(pod, container).last_state.terminated
+        if state is not None and state.exit_code:
+            return in_place_failure(LAUNCHER_MEMBER, pod, state, logs)
+    return None
+
+
+def _creation_order(pod: Pod) -> tuple[str, str]:
+    return str(pod.metadata.creation_timestamp), pod.metadata.name
+
+
 def failure_text(job: MPIJobV2, condition: Mapping[str, Any], launched: Iterable[Pod]) -> tuple[str, str]:
     """Why the launcher's Job failed; if its pods failed too often, also why the last of them did."""
     reason = condition.get("reason") or "MPIJobFailed"
     message = condition.get("message") or f"{_name(job)} has failed"
     failed = [pod for pod in launched if pod.status.phase == PodPhase.FAILED]
     if reason == BACKOFF_LIMIT_EXCEEDED and failed:
-        last = max(failed, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.name))
+        last = max(failed, key=_creation_order)
         reason, message = f"{reason}/{last.status.reason}", f"{message}: {last.status.message}"
     return reason, message if len(message) <= MAX_EVENT_MESSAGE else f"{message[: MAX_EVENT_MESSAGE - 3]}..."
 

@@ -1,7 +1,7 @@
 """Decides whether a job succeeds, fails, restarts, is suspended or goes on: one of a few closed cases."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from gangline.api.scheduling import PodGroupState
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import ConditionText, Framework, J, JobOutcome, Verdict
 from gangline.jobs.plan.causes import root_cause
-from gangline.jobs.plan.conditions import time_left
+from gangline.jobs.plan.conditions import time_left, wait_left
 from gangline.jobs.plan.failures.ends import is_conclusive
 from gangline.jobs.plan.failures.ranks import replica_ranks
 from gangline.jobs.plan.failures.records import (
@@ -36,6 +36,7 @@ from gangline.jobs.plan.failures.records import (
 from gangline.jobs.plan.gang_state import expired_wait, stranded_state
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.recovery.decision import RecoveryStep
+from gangline.jobs.plan.recovery.in_place import InPlaceProgress, in_place_progress
 from gangline.jobs.plan.recovery.policy import RecoveryAction
 from gangline.jobs.plan.recovery.question import (
     NO_RECOVERY,
@@ -111,6 +112,8 @@ class JobActive(msgspec.Struct, frozen=True):
     verdict_delay: timedelta | None = None
     # The step of the recovery policy that restarts the replicas.
     recovery: RecoveryStep | None = None
+    # How far a restart in place is, while one is under way.
+    in_place: InPlaceProgress | None = None
 
 
 Assessment: TypeAlias = ManagedElsewhere | AlreadyFinished | JobSuspended | JobSucceeding | JobFailing | JobActive
@@ -174,6 +177,10 @@ def _assess_job(framework: Framework[J], observed: ObservedJob[J], restarts: Res
     verdict = _judge(framework, observed)
     if verdict.outcome is JobOutcome.SUCCEEDED:
         return JobSucceeding(verdict.message)
+    progress = in_place_progress(framework, observed, restarts.ledger)
+    if progress is not None:
+        # Until it has succeeded or failed, nothing is decided about its replicas.
+        return _with_limits(framework, observed, restarts, JobActive(verdict, in_place=progress))
     decided = _assess_recovery(framework, observed, verdict)
     if isinstance(decided, JobFailing):
         return decided
@@ -307,16 +314,12 @@ def _assess_whole_job(
         # The exit code may be the consequence of a failure that is not reported yet, such as that of a lost node.
         by_peer = blames_peer(pod, container, observed.children.log_tails)
         delay = PEER_VERDICT_DELAY if by_peer else VERDICT_DELAY
-        remaining = _remaining(failure_time(pod, container), delay, observed.now)
+        remaining = wait_left(failure_time(pod, container), delay, observed.now)
         if remaining > timedelta():
             return JobActive(verdict, verdict_delay=remaining)
         if by_peer:
             return restart
     return _replica_failure(framework, observed, member, failures)
-
-
-def _remaining(since: datetime | None, wait: timedelta, now: datetime) -> timedelta:
-    return wait - (now - since) if since is not None else timedelta()
 
 
 def _first_failure(framework: Framework[J], observed: ObservedJob[J], failures: Mapping[Member, Pod]) -> Failure | None:

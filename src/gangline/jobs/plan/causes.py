@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline.api.core import Pod
+from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.kubeflow.training import Failure, JobStatus
 from gangline.jobs.plan.failures.records import NO_RANKS, LogTails, Ranks, blames_peer, in_place_failure, supersedes
 from gangline.jobs.pods.replicas import Gang, round_number, training_status
@@ -109,7 +110,7 @@ def _ends_in_place(gang: Gang, container: str, logs: LogTails, ranks: Ranks) -> 
     """The failures after which kubelets restarted the training container in the same pod."""
     for member, pod in gang.pods.items():
         state = training_status(pod, container).last_state.terminated
-        if state is not None and state.exit_code:
+        if state is not None and state.exit_code and state.reason not in IN_PLACE_REASONS:
             yield in_place_failure(member, pod, state, logs, ranks)
 
 

@@ -51,6 +51,15 @@ def timestamp(now: datetime) -> datetime:
     return now.replace(microsecond=0)
 
 
+def wait_left(since: datetime | None, wait: timedelta, now: datetime) -> timedelta:
+    """What is left of a short wait that counts from a time that a node has written.
+
+    Nothing if that time is further ahead of ours than the wait: the clocks differ, and nobody would wait until they agree.
+    """
+    left = since + wait - now if since is not None else timedelta()
+    return left if timedelta() < left <= 2 * wait else timedelta()
+
+
 def time_left(since: datetime, seconds: float, now: datetime) -> timedelta:
     """What is left of a limit that counts from a time in an object; negative if it is over.
 

@@ -1,12 +1,12 @@
 """Plans the creation of what a job lacks, companions and services first, then pods, and the deletion of surplus."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from gangline.api.core import Pod, Service
+from gangline.api.core import Pod, PodPhase, Service
 from gangline.api.kubeflow.training import RestartLedger, RestartPolicy, RestartScope
 from gangline.api.meta import JSON
 from gangline.jobs.framework import Companion, Framework, J
@@ -14,6 +14,7 @@ from gangline.jobs.gangs.podgroup import NO_GANG_EDITS
 from gangline.jobs.plan.actions import PODS, SERVICES, Adopt, Create, Delete, JobAction, JobEvent, Patch
 from gangline.jobs.plan.observed import ObservedJob, ResourceName, is_owned_by
 from gangline.jobs.plan.recovery.forgiveness import outdated_pods
+from gangline.jobs.plan.recovery.in_place import releases
 from gangline.jobs.plan.render import companion_body, job_service_body, pod_body, service_body
 from gangline.jobs.plan.restarts import restart_scope
 from gangline.jobs.plan.rounds import confirmations, early_confirmations, unended_pods
@@ -46,6 +47,7 @@ def child_actions(framework: Framework[J], observed: ObservedJob[J], ledger: Res
         *surplus_deletions(observed),
         *deletions(observed, PODS, outdated_pods(observed)),
         *_label_patches(observed),
+        *releases(_held_successes(observed)),
         *companion_actions(observed),
         *_service_actions(framework, observed, ledger, adopted),
     )
@@ -106,6 +108,7 @@ def _pod_create(framework: Framework[J], observed: ObservedJob[J], member: Membe
         restarts_together=decided and spec.restart_policy != RestartPolicy.NEVER,
         gang_edits=gang_edits,
         avoidance=observed.avoidance,
+        in_place=observed.recovery is not None and observed.recovery.in_place and observed.site.restarts_in_place,
     )
     return Create(PODS, body)
 
@@ -207,6 +210,13 @@ def _adoptions(observed: ObservedJob[J]) -> tuple[Adopt, ...]:
         for resource, orphan in observed.children.orphans
         if (resource, orphan.metadata.name) in names and orphan.metadata.deletion_timestamp is None
     )
+
+
+def _held_successes(observed: ObservedJob[J]) -> Iterator[Pod]:
+    """Pods that wait although their program has succeeded: they do not restart in place, and need not wait."""
+    for pod in observed.gang.pods.values():
+        if pod.metadata.uid in observed.held and pod.status.phase == PodPhase.SUCCEEDED:
+            yield pod
 
 
 def _label_patches(observed: ObservedJob[J]) -> tuple[JobAction, ...]:

@@ -22,6 +22,7 @@ from gangline.jobs.plan.creation import deletions, retained_companion_patches, s
 from gangline.jobs.plan.observed import ObservedJob, is_owned_by
 from gangline.jobs.plan.pod_warnings import exit_events
 from gangline.jobs.plan.recovery.decision import with_recovery
+from gangline.jobs.plan.recovery.in_place import releases
 from gangline.jobs.plan.restarts import RestartTally, failed_pods
 from gangline.jobs.plan.rounds import after_suspension
 from gangline.jobs.plan.status import (
@@ -41,6 +42,7 @@ def finish_plan(
     """Write the verdict, and begin to clean up."""
     job, now = observed.job, observed.now
     status = active_status(framework, observed, restarts)
+    status = msgspec.structs.replace(status, ledger=msgspec.structs.replace(status.ledger, restarting_in_place=None))
     events: tuple[JobEvent, ...] = ()
     counters = status.replica_statuses
     if isinstance(framework, ResetsReplicaCounts):
@@ -103,7 +105,13 @@ def cleanup_plan(framework: Framework[J], observed: ObservedJob[J], status: JobS
         services = tuple(service for service in observed.children.services if service.metadata.name not in retained)
     else:
         pods, services = gang.stale, ()
-    stage = (*deletions(observed, PODS, pods), *deletions(observed, SERVICES, services), *companion_deletions(observed))
+    deleted = {pod.metadata.uid for pod in pods}
+    stage = (
+        *deletions(observed, PODS, pods),
+        *releases(gang.pods.values(), deleted),
+        *deletions(observed, SERVICES, services),
+        *companion_deletions(observed),
+    )
     # Children that the cache shows late are deleted too, but the phase does not leave a terminal one for them.
     terminal = status.phase in (JobPhase.DONE, JobPhase.FAILED)
     pending = any(resource in (PODS, SERVICES) for resource, _ in observed.children.pending_creates)
@@ -142,7 +150,9 @@ def suspend_plan(framework: Framework[J], observed: ObservedJob[J], restarts: Re
     job, now, gang = observed.job, observed.now, observed.gang
     reason, message = f"{job.KIND}Suspended", f"{job.KIND} {job.metadata.name} is suspended."
     status = status_without_blocked(created_status(job, now))
-    ledger = msgspec.structs.replace(restarts.ledger, complete=False, not_before=None, streak=0)
+    ledger = msgspec.structs.replace(
+        restarts.ledger, complete=False, not_before=None, streak=0, restarting_in_place=None
+    )
     has_begun = bool(job.status.conditions or observed.children.pods or observed.children.pending_creates)
     if has_begun and not status.holds(ConditionType.SUSPENDED):
         # The replicas of the resumed job are a new team.

@@ -31,6 +31,7 @@ from gangline.jobs.plan.recovery.memory import with_raised_memory
 from gangline.jobs.plan.recovery.policy import RecoveryPolicy, parse_recovery
 from gangline.jobs.plan.render import port_number
 from gangline.jobs.plan.stall import HangVerdict, Stall
+from gangline.jobs.pods.held_pods import judged_pods
 from gangline.jobs.pods.replicas import Gang
 from gangline.jobs.site import SchedulerChoice, Site, choose_scheduler
 
@@ -85,6 +86,8 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
     # What the hang watcher says: that the job is stalled, or why it is not any more; neither: it has no opinion.
     stall: Stall | None = None
     stall_end: str = ""
+    # The uids of pods that are judged as ended, and wait for the decision whether they restart in place.
+    held: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -108,6 +111,9 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
         if recovery is not None:
             replicas = with_raised_memory(replicas, job.status.recovery, job_kind)
         invalid = problems(framework, job)
+        pods, held = judged_pods(children.pods)
+        if held:
+            children = msgspec.structs.replace(children, pods=pods)
         gang = Gang.of(job.metadata.name, replicas, children.pods, job.status.ledger.round)
         policy = framework.run_policy(job).scheduling_policy
         choice = choose_scheduler(site, job, policy=policy is not None)
@@ -139,6 +145,7 @@ class ObservedJob(msgspec.Struct, Generic[J], frozen=True):
             avoidance=_avoidance(job, bad_nodes, now, site) if recovery is not None else NO_AVOIDANCE,
             stall=verdict.stall,
             stall_end=verdict.end,
+            held=held,
         )
 
     @property

@@ -10,7 +10,7 @@ from gangline.api.core import Pod
 from gangline.api.kubeflow.training import ConditionType, JobPhase, JobStatus, RestartScope
 from gangline.jobs.defaults import ignored_fields
 from gangline.jobs.framework import Framework, J, JobOutcome, PlansByLauncherJob, RestartMessage
-from gangline.jobs.plan.actions import PODS, JobEvent, JobPlan
+from gangline.jobs.plan.actions import PODS, JobAction, JobEvent, JobPlan
 from gangline.jobs.plan.assessment import (
     AlreadyFinished,
     JobActive,
@@ -30,11 +30,13 @@ from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.pod_warnings import exit_events, pod_warnings
 from gangline.jobs.plan.recovery.decision import with_recovery
 from gangline.jobs.plan.recovery.forgiveness import forgiveness_in, outdated_pods, with_early_forgiveness
+from gangline.jobs.plan.recovery.in_place import in_place_progress, new_restart
+from gangline.jobs.plan.recovery.in_place_plan import after_restart, in_place_plan
 from gangline.jobs.plan.restarts import RestartTally, any_terminating, restart_scope, restart_tally, with_backoff
 from gangline.jobs.plan.rounds import STILL_TERMINATING, overdue_message, overdue_pod, with_next_round
 from gangline.jobs.plan.stall import HangVerdict, plan_with_stall
 from gangline.jobs.plan.status import active_status, finished_status, status_with_phase
-from gangline.jobs.pods.replicas import all_pods
+from gangline.jobs.pods.replicas import Member, all_pods
 from gangline.jobs.site import missing_scheduler_message
 
 
@@ -49,6 +51,15 @@ def _job_plan(framework: Framework[J], observed: ObservedJob[J]) -> JobPlan:
         plan: JobPlan = framework.plan(observed)
         return plan
     restarts = restart_tally(observed.job.status, observed.gang, framework.replicas(observed.job))
+    progress = in_place_progress(framework, observed, restarts.ledger)
+    if progress is not None and progress.done:
+        restarts, event = after_restart(observed, restarts, progress)
+        plan = _tallied_plan(framework, observed, restarts)
+        return msgspec.structs.replace(plan, events=(event, *plan.events))
+    return _tallied_plan(framework, observed, restarts)
+
+
+def _tallied_plan(framework: Framework[J], observed: ObservedJob[J], restarts: RestartTally) -> JobPlan:
     assessment = assess(framework, observed, restarts)
     match assessment:
         case ManagedElsewhere():
@@ -88,6 +99,10 @@ def _active_plan(
         events = (*events, JobEvent(reason, message))
     if assessment.restarts_all or assessment.pods_to_replace:
         return _restart_plan(framework, observed, status, events, assessment)
+    if assessment.in_place is not None:
+        plan = in_place_plan(framework, observed, status, assessment.in_place)
+        delays: Iterable[timedelta | None] = (plan.requeue_after, _deadline_in(framework, observed, status))
+        return msgspec.structs.replace(plan, requeue_after=_soonest(delays))
     if assessment.verdict.outcome is JobOutcome.RUNNING:
         status = status_with_condition(
             status, ConditionType.RUNNING, f"{job.KIND}Running", assessment.verdict.message, now
@@ -140,7 +155,10 @@ def _restart_plan(
     events: tuple[JobEvent, ...],
     assessment: JobActive,
 ) -> JobPlan:
-    """Count the failures in the status, then delete the pods. Replicas get new pods once the old ones are gone."""
+    """Count the failures in the status, then delete the pods. Replicas get new pods once the old ones are gone.
+
+    Pods that restart in place stay, and are asked for it.
+    """
     job, ledger = observed.job, status.ledger
     message = _restart_message(framework, observed, assessment)
     uncounted: tuple[Pod, ...] = tuple(
@@ -165,14 +183,20 @@ def _restart_plan(
             JobEvent(f"{job.KIND}Restarting", message, warning=True),
             *exit_events(uncounted, framework.facts.container),
         )
-    if assessment.restarts_all:
+    if assessment.recovery is not None and assessment.recovery.in_place:
+        members = observed.gang.seats if assessment.restarts_all else _members_of(observed, assessment.pods_to_replace)
+        restart = new_restart(observed.gang, members, observed.now, together=assessment.restarts_all)
+        ledger = msgspec.structs.replace(ledger, restarting_in_place=restart)
+        restarts = status.restarts + (1 if assessment.restarts_all else len(uncounted))
+        doomed: tuple[Pod, ...] = ()
+    elif assessment.restarts_all:
         stranded = assessment.stranded_state
         charged = not assessment.renews_addresses and stranded is None
         ledger = with_next_round(ledger, renews_addresses=assessment.renews_addresses, charged=charged)
         if stranded is not None:
             ledger = msgspec.structs.replace(ledger, regrouped=stranded.last_transition_time)
         restarts = status.restarts + charged
-        doomed: tuple[Pod, ...] = all_pods(observed.gang)
+        doomed = all_pods(observed.gang)
     else:
         replaced = (*ledger.replaced, *(pod.metadata.uid for pod in uncounted))
         ledger = msgspec.structs.replace(ledger, replaced=replaced)
@@ -182,12 +206,20 @@ def _restart_plan(
     status = status_with_condition(status, ConditionType.RESTARTING, f"{job.KIND}Restarting", message, observed.now)
     phase = JobPhase.CREATING if assessment.restarts_all else _active_phase(job.status, status)
     status = status_with_phase(status, phase, observed.gang)
-    deletes = deletions(observed, PODS, doomed)
+    deletes: tuple[JobAction, ...] = deletions(observed, PODS, doomed)
     deadline_in = _deadline_in(framework, observed, status)
+    progress = in_place_progress(framework, observed, ledger)
+    if progress is not None:
+        return JobPlan(status, (progress.orders,), events, _soonest((progress.remaining, deadline_in)))
     if assessment.restarts_all:
         return JobPlan(status, (deletes,), events, deadline_in)
     children = child_actions(framework, observed, status.ledger)
     return JobPlan(status, (deletes, *children.stages), events, _soonest((children.requeue_after, deadline_in)))
+
+
+def _members_of(observed: ObservedJob[J], pods: Iterable[Pod]) -> tuple[Member, ...]:
+    uids = {pod.metadata.uid for pod in pods}
+    return tuple(member for member, pod in observed.gang.pods.items() if pod.metadata.uid in uids)
 
 
 def _restart_message(framework: Framework[J], observed: ObservedJob[J], assessment: JobActive) -> str:

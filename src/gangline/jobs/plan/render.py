@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.in_place import IN_PLACE_ANNOTATION, InPlaceOrder
 from gangline.api.kubeflow.training import JOB_ROLE, ROUND_ANNOTATION, JobKind, ReplicaSpec, RestartPolicy, TrainingJob
 from gangline.api.meta import JSON
 from gangline.jobs.framework import Addresses, EnvTarget, PodEdits
@@ -16,6 +17,7 @@ from gangline.jobs.plan.recovery.affinity import (
     NodeAvoidance,
     keep_away,
 )
+from gangline.jobs.pods.in_place_containers import add_in_place_containers
 from gangline.jobs.pods.labels import job_labels, legacy_labels, member_labels, owner_reference
 from gangline.jobs.pods.progress_reporting import add_progress_reporting
 from gangline.jobs.pods.replicas import Member, member_name
@@ -84,10 +86,12 @@ def pod_body(
     restarts_together: bool = False,
     gang_edits: GangPodEdits = NO_GANG_EDITS,
     avoidance: NodeAvoidance = NO_AVOIDANCE,
+    in_place: bool = False,
 ) -> JSON:
     """The pod of one replica: the user's template with the additions of engine, framework and gang scheduler.
 
     `number` is the gang's round. With `restarts_together` the kubelet must not restart the pod's containers.
+    `in_place`: the pod restarts in place when it is asked to.
     """
     template = spec.template
     metadata, body = template.get("metadata") or {}, deepcopy(template.get("spec") or {})
@@ -110,6 +114,10 @@ def pod_body(
     keep_away(body, avoidance)
     if avoidance.excluded:
         annotations[EXCLUDED_NODES_ANNOTATION] = ",".join(avoidance.excluded)
+    if in_place:
+        annotations[IN_PLACE_ANNOTATION] = str(InPlaceOrder())
+        if site.in_place_image:
+            add_in_place_containers(body, site.in_place_image)
     pod_metadata: JSON = {
         "name": name,
         "namespace": job.metadata.namespace,

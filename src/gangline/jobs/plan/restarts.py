@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline.api.core import ContainerStatus, Pod, PodPhase
+from gangline.api.in_place import IN_PLACE_ANNOTATION, IN_PLACE_REASONS
 from gangline.api.kubeflow.training import (
     RESTART_SCOPE_ANNOTATION,
     JobStatus,
@@ -100,7 +101,8 @@ def most_restarted(
     restarted = [
         (status.restart_count, pod.metadata.uid in known, member, pod, status)
         for member, pod in gang.pods.items()
-        if (status := training_status(pod, container)).last_state.terminated is not None
+        if (end := (status := training_status(pod, container)).last_state.terminated) is not None
+        and end.reason not in IN_PLACE_REASONS
     ]
     if not restarted:
         return None
@@ -113,13 +115,14 @@ def with_kubelet_restarts(
 ) -> RestartLedger:
     """The ledger with the restarts by kubelets, each counted once, and without pods that are gone.
 
-    `taken_over`: the job was started by v1. Then only restarts of running pods are counted, as v1 does; else a job
+    Pods that restart in place do so by request, which is counted when it is made. `taken_over`: the job was started by v1. Then only restarts of running pods are counted, as v1 does; else a job
     within its limit would exceed it by a change of the operator.
     """
     restarts = {
         pod.metadata.uid: _kubelet_restarts(pod)
         for member, pod in gang.pods.items()
         if replicas[member.type].restart_policy != RestartPolicy.NEVER
+        and IN_PLACE_ANNOTATION not in pod.metadata.annotations
     }
     ignored = {pod.metadata.uid for pod in gang.pods.values() if taken_over and pod.status.phase != PodPhase.RUNNING}
     increase = sum(max(0, count - ledger.counted.get(uid, 0)) for uid, count in restarts.items() if uid not in ignored)

@@ -5,6 +5,8 @@ oldest first: of jobs with the same name the newest is served, with its own pods
 """
 
 import asyncio
+import errno
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -24,7 +26,14 @@ from gangline.apiserver.store.records import StoreWrite
 from gangline.apiserver.store.sqlite import DATABASE_FILE
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
-from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, LogOptions, PodStreams, RunningCommand
+from gangline.kube.podstreams import (
+    AttachedContainer,
+    ContainerNotRunning,
+    ContainerRef,
+    LogOptions,
+    PodStreams,
+    RunningCommand,
+)
 from gangline.local.archive.closed_objects import StoredObjects, closed_plane, closed_run, objects_with_run_end, run_end
 from gangline.local.archive.runs import ArchivedRun, archived_runs, ended_pod_uids, exit_records
 from gangline.local.home import PlaneHome
@@ -192,6 +201,9 @@ class ArchivedStreams:
         for line in nothing:
             yield line
 
+    def attach_input(self, ref: ContainerRef) -> AbstractAsyncContextManager[AttachedContainer]:
+        self._refuse(ref)
+
     def run_command(
         self, ref: ContainerRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> AbstractAsyncContextManager[RunningCommand]:
@@ -199,6 +211,9 @@ class ArchivedStreams:
 
     async def connect(self, ref: ContainerRef, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._refuse(ref)
+
+    async def connect_api(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
     def _refuse(self, ref: ContainerRef) -> Never:
         raise ContainerNotRunning(f"{ref.key}: its run has ended")

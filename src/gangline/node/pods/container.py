@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from gangline.api.in_place import IN_PLACE_REASON
 from gangline.base.tasks import time_limit
 from gangline.kube.errors import KubeError
 from gangline.node.checkpoint import KillReason, PodFolder, RunFiles, RunRecord
@@ -65,12 +66,8 @@ class ContainerRunner:
         self._exited = asyncio.Event()
 
     @property
-    def is_running(self) -> bool:
-        return self._process is not None
-
-    @property
     def pid(self) -> int | None:
-        """The pid of the living process."""
+        """The pid of the living process; None if there is none."""
         return self._process.pid if self._process is not None else None
 
     @property
@@ -95,7 +92,14 @@ class ContainerRunner:
             init_done=self._init_done or self._started,
             unhealthy_reason=self._unhealthy_reason,
             waiting=self._waiting,
+            resources=self.spec.resources,
         )
+
+    def resize(self, spec: RunContainer) -> None:
+        """Take the resources of a changed spec. A new memory limit holds for the living process, too."""
+        self.spec = msgspec.structs.replace(self.spec, resources=spec.resources)
+        self._launcher.resize(self.spec, self._process, self._record)
+        self._wake()
 
     def set_sandbox(self, sandbox: PodSandbox) -> None:
         """Provide what the pod prepared for its containers. Called once, before the first `start`."""
@@ -117,7 +121,7 @@ class ContainerRunner:
             record = files.run_record()
             if record is not None:
                 self._recover_run(files, record)
-        if self.is_running and status is not None:
+        if self._process is not None and status is not None:
             self._ready = status.ready
         if not self._runs and status is not None:
             self._runs = runs_from_status(status, self._context.clock.now())
@@ -255,7 +259,10 @@ class ContainerRunner:
         assert self._process is not None
         self._activity = Activity.STOPPING
         grace = step.grace
-        if step.reason:
+        if step.in_place:
+            self._process.files.write_kill_reason(KillReason(IN_PLACE_REASON, "ended for a restart in place"))
+            self._context.record_event(self._pod, "Normal", "Killing", f"{step.reason}, will be restarted")
+        elif step.reason:
             probes = (self.spec.liveness_probe, self.spec.startup_probe)
             graces = [probe.termination_grace_period_seconds for probe in probes if probe is not None]
             grace = next((timedelta(seconds=seconds) for seconds in graces if seconds is not None), grace)
@@ -314,10 +321,10 @@ class ContainerRunner:
         self._process.kill()
         return True
 
-    def freeze(self, *, frozen: bool) -> None:
-        """Stop the process group (SIGSTOP), or let it continue."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process group."""
         if self._process is not None:
-            self._process.freeze(frozen=frozen)
+            self._process.send_signal(number)
 
     async def shut_down(self, grace: timedelta) -> None:
         """End the process because the node ends. The end is not reported: the tasks that watched it are cancelled."""

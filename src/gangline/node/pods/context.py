@@ -43,12 +43,27 @@ def discard_event(pod: RunPod, type: str, reason: str, note: str) -> None:  # no
     """Record nothing."""
 
 
+class BadNode:
+    """A node that fails every pod which starts on it, for a while. For drills."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._until = clock, float("-inf")
+
+    def mark(self, duration: timedelta) -> None:
+        self._until = max(self._until, self._clock.monotonic() + duration.total_seconds())
+
+    @property
+    def is_bad(self) -> bool:
+        return self._clock.monotonic() < self._until
+
+
 class FaultHooks(msgspec.Struct, frozen=True):
     """What injected faults need of the node."""
 
     port_squatters: PortSquatters
     # Report the node as lost for so long.
     mark_lost: Callable[[timedelta], None]
+    bad_node: BadNode
 
 
 class NodeContext(msgspec.Struct, frozen=True):

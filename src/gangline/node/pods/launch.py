@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 
 from gangline.node.checkpoint import KillReason, PodFolder, RunFiles, RunRecord
-from gangline.node.environment import ConfigMissing, container_env, environment_refs, expand
+from gangline.node.environment import HOST_IP, ConfigMissing, container_env, environment_refs, expand
 from gangline.node.network.namespaces import Isolation
 from gangline.node.pod_types import RunContainer, RunPod
 from gangline.node.pods.context import NodeContext
 from gangline.node.pods.plan import PORT_CLASH, ContainerRun, Role
 from gangline.node.pods.recovery import OOM_KILLED
 from gangline.node.resources import MemoryCgroup, memory_limit
-from gangline.node.runtime.process import SupervisedProcess, end_strays, launch
+from gangline.node.runtime.process import SupervisedProcess, attach_socket, end_strays, launch
 from gangline.node.runtime.runtime import ContainerConfig, ContainerMount, ContainerTarget, ProcessSpec
 from gangline.node.volumes.manager import VolumeManager
 from gangline.node.volumes.mounts import copy_sub_path, resolve_mount
@@ -26,6 +26,7 @@ class PodSandbox(msgspec.Struct, frozen=True):
     folder: PodFolder
     volumes: Mapping[str, Path] = {}
     isolation: Isolation | None = None
+    address: str = HOST_IP
 
 
 class LaunchedContainer(msgspec.Struct, frozen=True):
@@ -63,20 +64,32 @@ class ContainerLauncher:
         except BaseException:
             context.devices.free(devices)
             raise
-        return LaunchedContainer(record, process, self._target(config, spec, process.pid))
+        return LaunchedContainer(record, process, self._target(config, spec, process.pid, sandbox))
 
     async def adopted_target(
         self, process: SupervisedProcess, record: RunRecord, sandbox: PodSandbox
     ) -> ContainerTarget:
         """The target of a process of an earlier node, whose configuration is resolved again. Raises as `launch`."""
         config = await self._resolve_config(process.files, record, sandbox)
-        return self._target(config, self._context.runtime.process_spec(config), process.pid)
+        return self._target(config, self._context.runtime.process_spec(config), process.pid, sandbox)
 
     def watch_memory(self, process: SupervisedProcess) -> None:
         """Have the node's watchdog enforce the memory limit, unless a cgroup does."""
         if self._memory_limit and self._context.settings.cgroup is None:
             self._context.memory_limits[process.pid] = self._memory_limit
             self._context.shims[process.shim_pid] = process.pid
+
+    def resize(self, spec: RunContainer, process: SupervisedProcess | None, record: RunRecord) -> None:
+        """Take changed resources, for the living process, if there is one, and for the next."""
+        self._spec, self._memory_limit = spec, memory_limit(spec.resources.limits)
+        if process is None:
+            return
+        if self._context.settings.cgroup is not None:
+            if self._memory_limit:
+                MemoryCgroup(self._context.settings.cgroup, record.id).set_limit(self._memory_limit)
+            return
+        self._context.memory_limits.pop(process.pid, None)
+        self.watch_memory(process)
 
     def release(self, process: SupervisedProcess, record: RunRecord) -> None:
         """Release what a run had that has ended, and record on disk why it ended, where the node knows."""
@@ -117,12 +130,17 @@ class ContainerLauncher:
             ports.take_back(self._pod)
             raise
 
-    def _target(self, config: ContainerConfig, spec: ProcessSpec, pid: int) -> ContainerTarget:
+    def _target(self, config: ContainerConfig, spec: ProcessSpec, pid: int, sandbox: PodSandbox) -> ContainerTarget:
         written = {port.name: port.container_port for port in self._spec.ports if port.name}
         # A real port that the node allocated wins over the number in the spec.
         ports = {**written, **self._context.ports.pod_ports(self._pod)}
         target = self._context.runtime.target(config, spec, ports, pid)
-        return msgspec.structs.replace(target, tcp_socket=self._context.network.tcp_socket)
+        return msgspec.structs.replace(
+            target,
+            address=sandbox.address,
+            tcp_socket=self._context.network.tcp_socket,
+            attach_socket=attach_socket(config.record),
+        )
 
     def _create_cgroup(self, run_id: str) -> tuple[Path, ...]:
         parent = self._context.settings.cgroup
@@ -149,8 +167,7 @@ async def resolve_config(
     Raises `ConfigMissing`, `VolumeMissing` and `KubeError`.
     """
     configuration = await reader.read_configuration(pod.metadata.namespace, environment_refs(spec))
-    if sandbox.isolation is not None:
-        configuration = msgspec.structs.replace(configuration, address=sandbox.isolation.address)
+    configuration = msgspec.structs.replace(configuration, address=sandbox.address)
     env = container_env(spec, pod, configuration)
     mounts = []
     for number, mount in enumerate(spec.volume_mounts):

@@ -4,6 +4,9 @@ The order is the kubelet's: init containers one after the other; among them side
 count as initialized once started and keep running; then all main containers at once. A container that ends is started
 again as the pod's restart policy says, after a back-off. When all main containers have ended for good the sidecars are
 stopped, last first, and the pod has finished.
+
+A pod that restarts in place has not finished when its main containers fail: it waits for the operator, which asks for
+their next run or withdraws the annotation. Init containers do not run again, and sidecars keep running.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,6 +15,8 @@ from enum import Enum, auto
 
 import msgspec
 
+from gangline.api.core import ResourceRequirements
+from gangline.api.in_place import InPlaceOrder
 from gangline.node.settings import Backoff
 
 
@@ -22,6 +27,8 @@ class Role(Enum):
     # An init container that keeps running beside the main containers.
     SIDECAR = auto()
     MAIN = auto()
+    # Added to a pod that runs, for somebody who looks into it. It never restarts, and the pod does not depend on it.
+    EPHEMERAL = auto()
 
 
 class Activity(Enum):
@@ -84,6 +91,7 @@ class ContainerObservation(msgspec.Struct, frozen=True):
     # Why the newest run must be stopped: a probe or hook failed.
     unhealthy_reason: str = ""
     waiting: ContainerWaiting | None = None
+    resources: ResourceRequirements = ResourceRequirements()
 
     @property
     def latest_run(self) -> ContainerRun | None:
@@ -129,6 +137,8 @@ class PodObservation(msgspec.Struct, frozen=True):
     termination: Termination | None = None
     # A controller replaces the pod when it fails.
     has_controller: bool = False
+    # The restart in place that is asked for; None: the pod does not restart in place.
+    order: InPlaceOrder | None = None
     backoff: Backoff = Backoff()
 
     def with_role(self, *roles: Role) -> tuple[ContainerObservation, ...]:
@@ -149,6 +159,8 @@ class StopContainer(msgspec.Struct, frozen=True, tag=True):
     container: str
     grace: timedelta
     reason: str = ""
+    # Another run follows because somebody asked for it: this one has not failed.
+    in_place: bool = False
 
 
 class ReleasePod(msgspec.Struct, frozen=True, tag=True):
@@ -206,6 +218,7 @@ def _port_clash(pod: PodObservation) -> Termination | None:
 
 def runnable_containers(pod: PodObservation) -> Iterator[ContainerObservation]:
     """The containers that should run now or have run; not those that wait for an init container."""
+    yield from pod.with_role(Role.EPHEMERAL)
     for container in pod.with_role(Role.INIT, Role.SIDECAR):
         if container.role is Role.SIDECAR or not container.succeeded:
             yield container
@@ -223,6 +236,8 @@ def should_restart(container: ContainerObservation, policy: str) -> bool:
     """Whether a container that has ended is started again."""
     if container.role is Role.SIDECAR:
         return True
+    if container.role is Role.EPHEMERAL:
+        return False
     if container.role is Role.INIT:
         return not container.succeeded and policy != "Never"
     return policy == "Always" or (policy == "OnFailure" and not container.succeeded)
@@ -245,7 +260,21 @@ def pod_has_finished(pod: PodObservation) -> bool:
     if any(has_finished(init, policy) and not init.succeeded for init in pod.with_role(Role.INIT)):
         return True
     mains = pod.with_role(Role.MAIN)
-    return bool(mains) and all(has_finished(main, policy) for main in mains)
+    return bool(mains) and all(has_finished(main, policy) for main in mains) and not _awaits_restart(pod)
+
+
+def _awaits_restart(pod: PodObservation) -> bool:
+    """Whether a pod whose main containers have ended may get new runs of them: one failed, or a restart is asked for."""
+    mains = pod.with_role(Role.MAIN)
+    return pod.order is not None and any(is_outdated(main, pod) or not main.succeeded for main in mains)
+
+
+def is_outdated(container: ContainerObservation, pod: PodObservation) -> bool:
+    """Whether the newest run of a container is older than the restart in place that is asked for."""
+    latest = container.latest_run
+    if pod.order is None or container.role is not Role.MAIN or latest is None:
+        return False
+    return latest.attempt < pod.order.number
 
 
 def next_streak(run: ContainerRun, backoff: Backoff) -> int:
@@ -272,19 +301,27 @@ def _next_step(pod: PodObservation, container: ContainerObservation) -> tuple[St
     """The next step of a runnable container, or the time until there is one."""
     if container.activity is not Activity.IDLE:
         return None, None
+    outdated = is_outdated(container, pod)
     if container.is_running:
+        if outdated:
+            reason = f"Container {container.name} restarts in place"
+            return StopContainer(container.name, pod.grace, reason, in_place=True), None
         reason = container.unhealthy_reason
         return (StopContainer(container.name, pod.grace, reason) if reason else None), None
-    if has_finished(container, pod.restart_policy):
+    if not outdated and has_finished(container, pod.restart_policy):
+        return None, None
+    if pod.order is not None and not pod.order.starts:
         return None, None
     retry_at = container.waiting.retry_at if container.waiting is not None else None
-    times = (pod.now, restart_at(container, pod.backoff), retry_at)
+    times = (pod.now, None if outdated else restart_at(container, pod.backoff), retry_at)
     delay = max(moment for moment in times if moment is not None) - pod.now
     if delay > timedelta():
         return None, delay
     latest = container.latest_run
     if latest is None:
         return StartContainer(container.name, 0, 0), None
+    if outdated and pod.order is not None:
+        return StartContainer(container.name, pod.order.number, 0), None
     return StartContainer(container.name, latest.attempt + 1, next_streak(latest, pod.backoff)), None
 
 
@@ -293,7 +330,7 @@ def _shutdown_steps(pod: PodObservation) -> tuple[Step, ...]:
     grace = pod.grace
     if pod.stop_by is not None:
         grace = max(pod.stop_by - pod.now, timedelta())
-    working = [container for container in pod.with_role(Role.INIT, Role.MAIN) if container.is_busy]
+    working = [container for container in pod.with_role(Role.INIT, Role.MAIN, Role.EPHEMERAL) if container.is_busy]
     if working:
         return _stop_steps(working, grace)
     return _stop_steps([sidecar for sidecar in pod.with_role(Role.SIDECAR) if sidecar.is_busy][-1:], grace)

@@ -72,6 +72,8 @@ def ended_run(run: ContainerRun, files: RunFiles, message_policy: str, finished_
     code = 128 + signal_number if signal_number else code
     if kill_reason is not None and kill_reason.reason == OOM_KILLED:
         code, signal_number = 137, 9
+    elif kill_reason is not None and kill_reason.exit_code is not None:
+        code, signal_number = kill_reason.exit_code, 0
     reason = kill_reason.reason if kill_reason is not None else ("Completed" if code == 0 else "Error")
     message = files.termination_message() or (kill_reason.message if kill_reason is not None else "")
     if not message and code and message_policy == "FallbackToLogsOnError":

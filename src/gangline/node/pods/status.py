@@ -5,10 +5,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from gangline.api.core import ResourceRequirements
+from gangline.api.in_place import IN_PLACE_REASON
 from gangline.api.meta import JSON, Condition, timestamp
 from gangline.node.environment import HOST_IP
 from gangline.node.pods.plan import (
     Activity,
+    ContainerExit,
     ContainerObservation,
     ContainerRun,
     PodObservation,
@@ -52,6 +55,8 @@ def pod_status(pod: PodObservation, context: PodStatusContext) -> JSON:
     }
     if inits:
         status["initContainerStatuses"] = inits
+    if ephemeral := pod.with_role(Role.EPHEMERAL):
+        status["ephemeralContainerStatuses"] = [container_status(container, pod, context) for container in ephemeral]
     if pod.start_time is not None:
         status["startTime"] = timestamp(pod.start_time)
     termination = pod_termination(pod)
@@ -187,7 +192,17 @@ def container_status(container: ContainerObservation, pod: PodObservation, conte
     }
     if latest is not None and latest.id:
         status["containerID"] = container_id(latest)
+    if container.is_running and container.role in (Role.MAIN, Role.SIDECAR):
+        status |= resource_status(container.resources)
     return status
+
+
+def resource_status(resources: ResourceRequirements) -> JSON:
+    """The resources that a running container has. By them the server knows that the node can resize it."""
+    amounts = {"limits": resources.limits, "requests": resources.requests}
+    actual = {field: dict(values) for field, values in amounts.items() if values}
+    allocated = {"allocatedResources": dict(resources.requests)} if resources.requests else {}
+    return {"resources": actual, **allocated}
 
 
 def _is_ready(container: ContainerObservation) -> bool:
@@ -246,9 +261,13 @@ def failed_ends(pod: PodObservation) -> str:
         container_id(run): run.exit.finished_at.isoformat(timespec="microseconds").replace("+00:00", "Z")
         for container in pod.with_role(Role.MAIN)
         for run in container.runs
-        if run.id and run.exit is not None and run.exit.exit_code and run.exit.finished_at.microsecond
+        if run.id and run.exit is not None and _has_failed(run.exit) and run.exit.finished_at.microsecond
     }
     return msgspec.json.encode(ends).decode() if ends else ""
+
+
+def _has_failed(end: ContainerExit) -> bool:
+    return bool(end.exit_code) and end.reason != IN_PLACE_REASON
 
 
 def _is_waiting(container: ContainerObservation, pod: PodObservation) -> bool:

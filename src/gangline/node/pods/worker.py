@@ -11,6 +11,7 @@ import msgspec
 
 from gangline.api.core import Pod, is_terminal_phase
 from gangline.api.drill import FaultKind, fault_request, fault_response
+from gangline.api.in_place import in_place_order
 from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, PROGRESS_ANNOTATION
 from gangline.api.meta import Condition, Key
 from gangline.base.tasks import run_all
@@ -19,11 +20,11 @@ from gangline.node.checkpoint import PodFolder
 from gangline.node.environment import HOST_IP, ConfigMissing
 from gangline.node.network.bridge_client import NetworkUnavailable
 from gangline.node.network.namespaces import Isolation
-from gangline.node.pod_types import RUN_PODS, RunContainerStatus, RunPod, is_sidecar
+from gangline.node.pod_types import RUN_PODS, RunContainer, RunContainerStatus, RunPod, is_sidecar
 from gangline.node.pods.background_loops import volume_refresher, watch_progress, watch_volume_sizes
 from gangline.node.pods.container import ContainerRunner
 from gangline.node.pods.context import NodeContext, WorkerTask, spawn_supervised
-from gangline.node.pods.fault_injection import FaultInjector, FaultTarget, resume_all
+from gangline.node.pods.fault_injection import FaultInjector, FaultTarget, bad_node_message, resume_all
 from gangline.node.pods.launch import PodSandbox
 from gangline.node.pods.plan import (
     PodObservation,
@@ -42,6 +43,9 @@ from gangline.node.volumes.files import VolumeMissing
 from gangline.node.volumes.refresh import VolumeRefresher
 
 log = logging.getLogger(__name__)
+
+DEBUG_SHELL = "sh"
+"""What an ephemeral container runs that names no command."""
 
 
 class PodWorker:
@@ -76,10 +80,13 @@ class PodWorker:
         self._fault_tasks: list[WorkerTask] = []
         self._volumes: dict[str, Path] = {}
         self._isolation: Isolation | None = None
+        self._address = HOST_IP
         # The phase as last reported; and whether the API had a terminal phase when the worker began: then nothing is
         # reported any more.
         self._phase = ""
         self._already_finished = False
+        # The spec has changed since it was read: containers were added, or get other resources.
+        self._spec_changed = False
 
     @property
     def key(self) -> Key:
@@ -99,7 +106,7 @@ class PodWorker:
     @property
     def has_processes(self) -> bool:
         """Whether a process of the pod lives or is being started."""
-        return any(container.is_running or container.observation().is_busy for container in self.containers)
+        return any(container.pid is not None or container.observation().is_busy for container in self.containers)
 
     @property
     def containers(self) -> Sequence[ContainerRunner]:
@@ -114,6 +121,9 @@ class PodWorker:
         else:
             before, self._latest = self._latest.metadata, pod
             self._writer.observe(pod)
+            # A deletion changes the generation, too.
+            deleted = pod.metadata.deletion_timestamp is not None
+            self._spec_changed |= pod.metadata.generation != before.generation and not deleted
             after = pod.metadata
             changed = (after.labels, after.annotations) != (before.labels, before.annotations)
             if self._refresher is not None and changed:
@@ -136,6 +146,7 @@ class PodWorker:
             self._deleted = True
             return
         self._start_time = self._start_time or self._context.clock.now()
+        self._address = self._context.network.address(pod)
         async with asyncio.TaskGroup() as group:
             self._create_containers(pod, group)
             tasks = [
@@ -161,6 +172,8 @@ class PodWorker:
     async def _sync_loop(self, pod: RunPod, group: asyncio.TaskGroup) -> None:
         while True:
             self._changed.clear()
+            if self._spec_changed:
+                await self._take_changed_spec(group)
             self._start_requested_fault(pod, group)
             if self._latest.metadata.deletion_timestamp is not None and self._stop_by is None:
                 self._stop_by = self._context.clock.now() + await self._deletion_grace(pod)
@@ -182,10 +195,12 @@ class PodWorker:
         self._last_fault_id = request.id
         if response is not None and response.id == request.id:
             # An earlier node carried it out, and may have ended before it undid the fault.
-            if request.fault is FaultKind.SLOW:
+            if request.fault in (FaultKind.SLOW, FaultKind.HANG):
                 resume_all(self.containers)
             return
-        target = FaultTarget(pod, lambda: self.containers, lambda: self._volumes, self._terminate)
+        target = FaultTarget(
+            pod, lambda: self.containers, lambda: self._volumes, self._terminate, lambda: self._isolation
+        )
         injector = FaultInjector(request, target, self._context)
         self._fault_tasks.append(spawn_supervised(group, injector.run, f"drill {request.fault}"))
 
@@ -212,6 +227,7 @@ class PodWorker:
             grace=timedelta(seconds=spec.termination_grace_period_seconds),
             termination=self._termination,
             has_controller=pod.metadata.controller is not None,
+            order=in_place_order(self._latest.metadata.annotations),
             backoff=self._context.settings.backoff,
         )
 
@@ -252,7 +268,7 @@ class PodWorker:
             pod.metadata.uid,
             tuple(gate.condition_type for gate in pod.spec.readiness_gates),
             self._previous_conditions(),
-            self._isolation.address if self._isolation is not None else HOST_IP,
+            self._address,
         )
         # Before the status: a client that sees the end of a program also sees its last progress report.
         self._report_progress()
@@ -282,7 +298,7 @@ class PodWorker:
             return
         mains = [container for container in self.containers if container.role is Role.MAIN]
         runs = [files for container in mains if (files := container.latest_files) is not None]
-        self._progress.poll(runs, final=not any(container.is_running for container in mains))
+        self._progress.poll(runs, final=all(container.pid is None for container in mains))
 
     # Preparation
 
@@ -313,7 +329,12 @@ class PodWorker:
         self._already_finished = is_terminal_phase(pod.status.phase)
         self._phase = pod.status.phase
         statuses: dict[str, RunContainerStatus] = {
-            status.name: status for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+            status.name: status
+            for status in (
+                *pod.status.init_container_statuses,
+                *pod.status.container_statuses,
+                *pod.status.ephemeral_container_statuses,
+            )
         }
         specs = [(spec, Role.SIDECAR if is_sidecar(spec) else Role.INIT) for spec in pod.spec.init_containers]
         specs += [(spec, Role.MAIN) for spec in pod.spec.containers]
@@ -323,10 +344,44 @@ class PodWorker:
                 for earlier in self.containers:
                     earlier.mark_init_done()
             self._containers[spec.name] = container
+        for spec in pod.spec.ephemeral_containers:
+            container = self._add_ephemeral(spec, pod, group)
+            container.recover(statuses.get(spec.name))
+
+    def _add_ephemeral(self, spec: RunContainer, pod: RunPod, group: asyncio.TaskGroup) -> ContainerRunner:
+        # As in images for debugging, a shell runs where no command is named.
+        spec = spec if spec.command or spec.args else msgspec.structs.replace(spec, command=(DEBUG_SHELL,))
+        container = ContainerRunner(spec, Role.EPHEMERAL, pod, self.folder, self._context, group, self.wake)
+        self._containers[spec.name] = container
+        return container
+
+    async def _take_changed_spec(self, group: asyncio.TaskGroup) -> None:
+        """Add new ephemeral containers, and resize the others."""
+        try:
+            pod = await self._context.client.get(RUN_PODS, self._latest.metadata.key)
+        except KubeError as error:
+            log.warning("changed pod not read, will retry", extra={"pod": str(self.key), "error": str(error)})
+            self._context.clock.call_later(self._context.settings.retry_interval, self.wake)
+            return
+        self._spec_changed = False
+        if pod.metadata.uid != self._latest.metadata.uid or self._already_finished:
+            return
+        for spec in pod.spec.ephemeral_containers:
+            if spec.name not in self._containers:
+                container = self._add_ephemeral(spec, pod, group)
+                if self._prepared.is_set():
+                    container.set_sandbox(PodSandbox(self.folder, self._volumes, self._isolation, self._address))
+        for spec in (*pod.spec.containers, *pod.spec.init_containers):
+            known = self._containers.get(spec.name)
+            if known is not None and known.spec.resources != spec.resources:
+                known.resize(spec)
 
     async def _prepare(self, pod: RunPod) -> None:
         """Prepare network and volumes; retries until both are there."""
         problem = ""
+        if self._context.faults.bad_node.is_bad and not self._already_finished:
+            self._terminate(Termination("UnexpectedAdmissionError", bad_node_message(self._context.settings.name)))
+            return
         while not self._already_finished:
             try:
                 self._isolation = await self._context.network.join(pod)
@@ -338,7 +393,7 @@ class PodWorker:
                     self._context.record_event(pod, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}")
                 await self._context.clock.sleep(self._context.settings.retry_interval)
         for container in self.containers:
-            container.set_sandbox(PodSandbox(self.folder, self._volumes, self._isolation))
+            container.set_sandbox(PodSandbox(self.folder, self._volumes, self._isolation, self._address))
         self._prepared.set()
         self.wake()
 

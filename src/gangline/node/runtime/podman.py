@@ -19,7 +19,7 @@ from gangline.node.devices.gpus import AMD, NVIDIA, RESOURCES
 from gangline.node.environment import expand
 from gangline.node.runtime.paths import ARTIFACTS_MOUNT, ARTIFACTS_VARIABLE, ensure_artifacts_folder, volume_variable
 from gangline.node.runtime.process import MARK_VARIABLE
-from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ImageMissing, ProcessSpec
+from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ImageMissing, Interaction, ProcessSpec
 from gangline.node.settings import NodeSettings
 
 CLIENT_VARIABLES = ("PATH", "HOME", "TMPDIR", "DOCKER_", "CONTAINER", "XDG_", "LD_", "SSL_", "HTTP", "NO_PROXY")
@@ -58,6 +58,7 @@ class ContainerEngineRuntime:
             Path("/"),
             max_log_bytes=self._settings.max_log_bytes,
             max_log_files=self._settings.max_log_files,
+            interaction=Interaction.of(config.spec),
             kill=(self._program, "kill", name),
             inspect=(self._program, "inspect", "--format", "{{.State.OOMKilled}}", name),
             remove=(self._program, "rm", "--force", name),
@@ -66,7 +67,9 @@ class ContainerEngineRuntime:
     def _run_arguments(
         self, config: ContainerConfig, name: str, env: Mapping[str, str], by_name: Mapping[str, str]
     ) -> tuple[str, ...]:
-        words = ["run", "--name", name, "--network", "host", "--hostname", config.hostname]
+        interactive = ["--interactive"] if config.spec.stdin or config.spec.tty else []
+        terminal = ["--tty"] if config.spec.tty else []
+        words = ["run", *interactive, *terminal, "--name", name, "--network", "host", "--hostname", config.hostname]
         for variable, value in env.items():
             # By name where possible: other users can read command lines.
             words += ["--env", variable if variable in by_name else f"{variable}={value}"]

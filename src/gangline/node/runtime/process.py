@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import psutil
@@ -22,8 +23,8 @@ from gangline.base.clock import Clock
 from gangline.base.host_features import has_linux_features, signal_group
 from gangline.base.tasks import time_limit
 from gangline.node.checkpoint import RunFiles, RunRecord
-from gangline.node.runtime import shim
-from gangline.node.runtime.runtime import ProcessSpec, StartFailed
+from gangline.node.runtime import shim, shim_attach
+from gangline.node.runtime.runtime import Interaction, ProcessSpec, StartFailed
 
 MARK_VARIABLE = shim.MARK_VARIABLE
 """In the environment of every process of a container: by it even processes that left the session are found."""
@@ -118,10 +119,10 @@ class SupervisedProcess:
             await asyncio.to_thread(_kill_descendants, self.shim_pid)
             self.kill()
 
-    def freeze(self, *, frozen: bool) -> None:
-        """Stop the process group (SIGSTOP), or let it continue."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process group."""
         if self.files.lock.is_held():
-            signal_group(self.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+            signal_group(self.pid, signal.Signals(number))
 
     def abandon(self) -> None:
         """Let the process outlive this node: a later node adopts it."""
@@ -223,7 +224,7 @@ def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFi
         os.set_inheritable(lock, True)  # noqa: FBT003
         # Not a named file: the environment may hold secrets. Not a pipe: the spec may exceed its buffer.
         with tempfile.TemporaryFile() as stdin:
-            stdin.write(_shim_code())
+            stdin.write(_module_code(shim))
             marshal.dump(_shim_spec(spec, program, record, files, lock), stdin)
             stdin.flush()
             stdin.seek(0)
@@ -244,9 +245,9 @@ def _spawn_shim(spec: ProcessSpec, program: str, record: RunRecord, files: RunFi
 
 
 @cache
-def _shim_code() -> bytes:
-    """The shim, compiled. As a script it would be compiled at every start, which takes as long as the rest of it."""
-    return marshal.dumps(SourceFileLoader(shim.__name__, shim.__file__).get_code(shim.__name__))
+def _module_code(module: ModuleType) -> bytes:
+    """A module of the shim, compiled. As a script it would be compiled at every start, which takes as long as the rest."""
+    return marshal.dumps(SourceFileLoader(module.__name__, str(module.__file__)).get_code(module.__name__))
 
 
 def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFiles, lock: int) -> dict[str, object]:
@@ -272,7 +273,19 @@ def _shim_spec(spec: ProcessSpec, program: str, record: RunRecord, files: RunFil
         "kill": spec.kill or None,
         "inspect": spec.inspect or None,
         "remove": spec.remove or None,
+        "attach": _attach_spec(spec.interaction, record),
     }
+
+
+def attach_socket(record: RunRecord) -> str:
+    """Where the shim of a run serves clients that attach. Beside the log it would be too long for a socket."""
+    return f"{record.scratch}/.attach"
+
+
+def _attach_spec(interaction: Interaction | None, record: RunRecord) -> dict[str, object] | None:
+    if interaction is None or not record.scratch:
+        return None
+    return {"code": _module_code(shim_attach), "socket": attach_socket(record), **msgspec.structs.asdict(interaction)}
 
 
 async def _read_when_ready(descriptor: int) -> bytes:

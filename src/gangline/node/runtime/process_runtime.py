@@ -21,7 +21,7 @@ from gangline.node.runtime.paths import (
     volume_variable,
 )
 from gangline.node.runtime.process import MARK_VARIABLE
-from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, ProcessSpec, StartFailed
+from gangline.node.runtime.runtime import ContainerConfig, ContainerTarget, Interaction, ProcessSpec, StartFailed
 from gangline.node.settings import NodeSettings
 
 KUBECONFIG_VARIABLES = ("KUBECONFIG", "GANGLINE_KUBECONFIG")
@@ -62,6 +62,7 @@ class ProcessRuntime:
             max_log_files=self._settings.max_log_files,
             paths=paths,
             isolation=config.isolation,
+            interaction=Interaction.of(config.spec),
         )
 
     def image_need(self, config: ContainerConfig) -> ImageNeed | None:
@@ -89,7 +90,10 @@ class ProcessRuntime:
         # The user's cluster is not the pod's.
         machine = {name: value for name, value in os.environ.items() if name not in KUBECONFIG_VARIABLES}
         node_env = self._node_env(config, command.env)
-        variables = {**machine, "HOSTNAME": config.hostname, **node_env, **command.image.env, **command.env}
+        # As container engines set it; without a terminal a program has none to ask.
+        terminal = {"TERM": "xterm"} if config.spec.tty else {}
+        own = {"HOSTNAME": config.hostname, **terminal, **node_env}
+        variables = {**machine, **own, **command.image.env, **command.env}
         return {**variables, "PATH": command.path}
 
     def _node_env(self, config: ContainerConfig, env: Mapping[str, str]) -> dict[str, str]:

@@ -66,6 +66,20 @@ class ContainerConfig(msgspec.Struct, frozen=True):
         return next((mount for mount in self.mounts if mount.container_path.rstrip("/") == path), None)
 
 
+class Interaction(msgspec.Struct, frozen=True):
+    """The input or the terminal that a container has, to which clients can attach."""
+
+    stdin: bool = False
+    # The input ends with the first client that has attached.
+    once: bool = False
+    tty: bool = False
+
+    @classmethod
+    def of(cls, spec: RunContainer) -> "Interaction | None":
+        """That of a container; None if it has neither."""
+        return cls(spec.stdin or spec.tty, spec.stdin_once, spec.tty) if spec.stdin or spec.tty else None
+
+
 class ProcessSpec(msgspec.Struct, frozen=True):
     """The process that a shim runs."""
 
@@ -74,6 +88,7 @@ class ProcessSpec(msgspec.Struct, frozen=True):
     folder: Path
     # The `cgroup.procs` files to enter before the command starts.
     cgroup: tuple[Path, ...] = ()
+    interaction: Interaction | None = None
     max_log_bytes: int = 10 * 2**20
     max_log_files: int = 5
     # The mapping of command and environment, for other commands that run beside this one.
@@ -96,13 +111,16 @@ class ContainerTarget(msgspec.Struct, frozen=True):
     ports: Mapping[str, int] = {}
     # Paths of the container on this machine.
     paths: PathMapping = PathMapping({})
-    # The address that the container listens on.
+    # The address that the container listens on; and that of its pod, on which it may listen instead.
     host: str = LOOPBACK
+    address: str = LOOPBACK
     # Words before a command that make it run in the container, without and with a terminal.
     prefix: tuple[str, ...] = ()
     # Creates a socket that reaches the container; None where any socket does.
     tcp_socket: Callable[[], socket.socket] | None = None
     terminal_prefix: tuple[str, ...] = ()
+    # Where the shim serves clients that attach, if the container has an input or a terminal.
+    attach_socket: str = ""
 
     def command_line(self, command: Sequence[str], *, tty: bool = False) -> tuple[str, ...]:
         """A command of the container, as this machine runs it."""

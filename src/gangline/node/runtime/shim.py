@@ -7,7 +7,8 @@ and records the exit. The newest line that reports progress is also written to a
 progress need not read the log. On standard output the shim sends the node one line, `started PID` or `failed TEXT`, and
 keeps the pipe open until it ends. A lock that it inherits tells the same to a restarted node.
 
-SIGTERM is forwarded to the process group; SIGUSR1 kills the group.
+SIGTERM is forwarded to the process group; SIGUSR1 kills the group. A container with an input or a terminal can be
+attached to: `shim_attach.py`.
 
 How processes are found that left the group is decision 27. In short: on Linux the shim is the subreaper of all that the
 command starts, so the kernel makes their orphans its children. All of them have two marks by which others find them
@@ -25,6 +26,13 @@ import os
 import select
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from gangline.node.runtime.shim_attach import AttachServer
 
 CHUNK_BYTES = 65536
 MAX_LINE_BYTES = 16384
@@ -76,6 +84,7 @@ class ShimSpec:
         kill: "list[str] | None" = None,
         inspect: "list[str] | None" = None,
         remove: "list[str] | None" = None,
+        attach: "dict[str, object] | None" = None,
     ) -> None:
         self.program, self.command, self.env, self.folder = program, command, env, folder
         self.mark, self.limit_mark, self.cgroup, self.lock = mark, limit_mark, cgroup, lock
@@ -83,6 +92,8 @@ class ShimSpec:
         self.run, self.exit, self.progress, self.bar = run, exit, progress, bar
         self.scratch, self.isolation, self.psutil_folder = scratch, isolation, psutil_folder
         self.kill, self.inspect, self.remove = kill, inspect, remove
+        # For a container with an input or a terminal: the code that serves it, its socket, stdin, tty and once.
+        self.attach = attach
 
     @property
     def is_subreaper(self) -> bool:
@@ -207,6 +218,8 @@ class OutputPipe:
         self.fd, self.log, self.partial, self.progress = fd, log, b"", progress
         self.bar, self.shows_bar = bar, False
         self.stream = name.encode()
+        # Gets all output as it comes, for clients that are attached.
+        self.tee: Callable[[bytes], None] | None = None
 
     def read(self) -> bool:
         """Copy the available output to the log. False at its end."""
@@ -216,6 +229,8 @@ class OutputPipe:
             return True
         except OSError:
             data = b""
+        if self.tee is not None:
+            self.tee(data)
         lines = (self.partial + data).split(b"\n")
         self.partial = lines.pop()
         if PROGRESS_MARK in data or PROGRESS_MARK in b"".join(lines[:1]):
@@ -275,12 +290,34 @@ def notify_node(line: str) -> None:
         pass  # the node has ended
 
 
-def spawn_command(spec: ShimSpec, out: int, err: int) -> int:
+class ContainerPipes:
+    """Input and outputs of a container's first process: our ends, and its own, which we close when it has them."""
+
+    def __init__(self, attach: "dict[str, object] | None") -> None:
+        self.input, self.tty = -1, attach is not None and bool(attach["tty"])
+        if self.tty:
+            self.out, end = os.openpty()
+            self.err, self.ends = -1, (end, end, end)
+            self.input = os.dup(self.out)
+            return
+        (self.out, out_end), (self.err, err_end) = os.pipe(), os.pipe()
+        if attach is not None and attach["stdin"]:
+            end, self.input = os.pipe()
+        else:
+            end = os.open(os.devnull, os.O_RDONLY)
+        self.ends = (end, out_end, err_end)
+
+    def close_ends(self) -> None:
+        for end in set(self.ends):
+            os.close(end)
+
+
+def spawn_command(spec: ShimSpec, pipes: ContainerPipes) -> int:
     """Fork and exec the command. Returns its pid. Raises OSError, with the failed step as filename."""
     error_pipe, error_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        exec_child(spec, out, err, error_end)
+        exec_child(spec, pipes, error_end)
     os.close(error_end)
     data = os.read(error_pipe, 100)
     os.close(error_pipe)
@@ -291,7 +328,7 @@ def spawn_command(spec: ShimSpec, out: int, err: int) -> int:
     return pid
 
 
-def exec_child(spec: ShimSpec, out: int, err: int, error_end: int) -> None:
+def exec_child(spec: ShimSpec, pipes: ContainerPipes, error_end: int) -> None:
     """Set up the child process, and execute the command. Does not return; a failed step is written to `error_end`."""
     step = "exec"
     try:
@@ -310,16 +347,25 @@ def exec_child(spec: ShimSpec, out: int, err: int, error_end: int) -> None:
             enter_namespaces(spec.isolation)
         step = "chdir"
         os.chdir(spec.folder)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
+        for number, end in enumerate(pipes.ends):
+            os.dup2(end, number)
+        if pipes.tty:
+            step = "terminal"
+            set_controlling_terminal()
         step = "exec"
         os.execve(spec.program, spec.command, spec.env)  # noqa: S606 - the purpose of the shim
     except OSError as error:
         os.write(error_end, f"{error.errno or 0} {step}".encode())
     finally:
         os._exit(127)
+
+
+def set_controlling_terminal() -> None:
+    """Make standard input the terminal of the session."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def enter_namespaces(isolation: "dict[str, str]") -> None:
@@ -629,7 +675,30 @@ def end_container(spec: ShimSpec, pid: int) -> None:
     wait_for_group(pid, processes)
 
 
-def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, files: list[LatestFile]) -> int:
+def open_attach(spec: ShimSpec, pipes: ContainerPipes) -> "AttachServer | None":
+    """Serve clients that attach to the container, if it has an input or a terminal."""
+    if spec.attach is None:
+        return None
+    names: dict[str, Any] = {"__name__": "shim_attach"}
+    exec(marshal.loads(spec.attach["code"]), names)  # type: ignore[arg-type]  # noqa: S102, S302 - from the node
+    server: AttachServer = names["AttachServer"](
+        spec.attach["socket"], pipes.input, tty=pipes.tty, once=spec.attach["once"]
+    )
+    return server
+
+
+def tee_to(attach: "AttachServer", number: int) -> "Callable[[bytes], None]":
+    return lambda data: attach.send(number, data)
+
+
+def supervise(
+    spec: ShimSpec,
+    pid: int,
+    pipes: list[OutputPipe],
+    signals: int,
+    files: list[LatestFile],
+    attach: "AttachServer | None" = None,
+) -> int:
     """Copy output, and forward signals (read from the descriptor `signals`), until the process ends.
 
     Returns its wait status.
@@ -638,7 +707,15 @@ def supervise(spec: ShimSpec, pid: int, pipes: list[OutputPipe], signals: int, f
         for file in files:
             file.write()
         delays = [delay for file in files if (delay := file.write_delay()) is not None]
-        ready, _, _ = select.select([signals] + [pipe.fd for pipe in pipes], (), (), min(delays, default=None))
+        outputs = [pipe.fd for pipe in pipes] if attach is None or not attach.is_full else []
+        readers: list[Any] = [signals, *outputs]
+        writers: list[Any] = []
+        if attach is not None:
+            readers += attach.readers()
+            writers += attach.writers()
+        ready, writable, _ = select.select(readers, writers, (), min(delays, default=None))
+        if attach is not None:
+            attach.handle(ready, writable)
         for pipe in list(pipes):
             if pipe.fd in ready and not pipe.read():
                 pipes.remove(pipe)
@@ -711,11 +788,12 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     log = CriLogFile(spec.log, spec.max_bytes, spec.max_files)
-    (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+    container = ContainerPipes(spec.attach)
     try:
         if spec.scratch:
             os.mkdir(spec.scratch, 0o700)
-        pid = spawn_command(spec, out_end, err_end)
+        attach = open_attach(spec, container)
+        pid = spawn_command(spec, container)
     except OSError as error:
         subjects = {"chdir": spec.folder, "namespaces": "the pod's namespaces", spec.scratch: spec.scratch}
         subject = subjects.get(error.filename, spec.command[0])
@@ -724,16 +802,23 @@ def main() -> None:
         if spec.scratch:
             remove_tree(spec.scratch)
         return
-    os.close(out_end)
-    os.close(err_end)
+    container.close_ends()
     write_record(spec.run, shim=os.getpid(), pid=pid, at=time.time())
     notify_node(f"started {pid}")
     progress, bar = ProgressFile(spec.progress), BarFile(spec.bar)
-    pipes = [OutputPipe(out, "stdout", log, progress, bar), OutputPipe(err, "stderr", log, progress, bar)]
-    status = supervise(spec, pid, pipes, signals, [progress, bar])
+    outputs = [(1, container.out, "stdout")] + ([] if container.tty else [(2, container.err, "stderr")])
+    pipes = []
+    for number, descriptor, name in outputs:
+        pipe = OutputPipe(descriptor, name, log, progress, bar)
+        if attach is not None:
+            pipe.tee = tee_to(attach, number)
+        pipes.append(pipe)
+    status = supervise(spec, pid, pipes, signals, [progress, bar], attach)
     ended_at = time.time()
     end_container(spec, pid)
     drain(pipes)
+    if attach is not None:
+        attach.close()
     progress.write(final=True)
     bar.remove()
     oom = spec.inspect is not None and command_output(spec.inspect, spec) == "true"

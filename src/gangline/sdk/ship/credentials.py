@@ -218,6 +218,24 @@ _TOKENS = (
 )
 
 
+MASK = b"(left out)"
+"""What a token is replaced by."""
+
+
+def masked_tokens(text: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """A text with `MASK` in place of every token of a known form, and what the tokens look like."""
+    found: list[str] = []
+    for token in _TOKENS:
+        if token.prefix not in text or token.rest.startswith("(?!"):
+            # The kind of a Secret names one, and is none.
+            continue
+        if any(True for _ in token.spans(text)):
+            found.append(token.what)
+            pattern = rb"(?<![A-Za-z0-9])" + re.escape(token.prefix) + token.rest.encode()
+            text = re.sub(pattern, MASK, text)
+    return text, tuple(dict.fromkeys(found))
+
+
 def secret_lines(path: str, head: bytes) -> Iterator[SecretFinding]:
     """The credentials in a text, with their lines; at most one for each line. Binary files have none."""
     if b"\0" in head[:8192]:

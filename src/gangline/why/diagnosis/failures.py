@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
+from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.kubeflow.training import Failure
 from gangline.frameworks.ranks import rank_of
 from gangline.jobs.plan.causes import FailedRun, is_consequence
@@ -171,7 +172,7 @@ def _failures_replaced(case: JobSnapshot) -> bool:
 
 
 def _container_failures(case: JobSnapshot, replica: ReplicaFacts, status: ContainerStatus) -> Iterator[ReplicaFailure]:
-    now, before = status.state.terminated, status.last_state.terminated
+    now, before = _own_end(status.state.terminated), _own_end(status.last_state.terminated)
     looping = status.state.waiting is not None and before is not None
     if now is not None and now.exit_code:
         # A sidecar may end while its pod goes on.
@@ -181,6 +182,11 @@ def _container_failures(case: JobSnapshot, replica: ReplicaFacts, status: Contai
         yield _container_failure(replica, status, before, replica.logs.get(status.name, ()), looping=True)
     elif before is not None and before.exit_code and _is_restart_loop(case, status, before):
         yield _container_failure(replica, status, before, replica.previous_logs.get(status.name, ()), looping=True)
+
+
+def _own_end(state: ContainerStateTerminated | None) -> ContainerStateTerminated | None:
+    """The end of a run; None if its node ended it for a restart in place: that is no failure."""
+    return state if state is None or state.reason not in IN_PLACE_REASONS else None
 
 
 def _is_training_container(job: JobFacts, replica: ReplicaFacts, container: str) -> bool:

@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from support.servers.plane import PlaneClient, running_plane
 
@@ -112,3 +114,24 @@ async def test_client_may_request_changes_only(plane: PlaneClient) -> None:
     async with plane.session.get(MAPS, params={**query, "allowWatchBookmarks": "true"}) as response:
         await make(plane, "b")
         assert await Events(response).told(1) == [("ADDED", "b")]
+
+
+async def test_a_reader_who_leaves_a_watch_is_no_error_of_the_server(
+    plane: PlaneClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = asyncio.Event()
+
+    async def leave(*_: object) -> None:
+        left.set()
+        raise ConnectionError("Connection lost")  # as aiohttp says it while data waits to be sent
+
+    await make(plane, "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(web.StreamResponse, "write", leave)
+        async with plane.session.get(MAPS, params={"watch": "1"}) as response:
+            async with asyncio.timeout(60):
+                await left.wait()
+            with suppress(aiohttp.ClientError):
+                assert await response.read() == b""
+    assert (await plane.call("GET", f"{MAPS}/a")).status == 200
+    assert not [record.message for record in caplog.records if record.exc_info]

@@ -7,7 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangline.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, Pod
+from gangline.api.core import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+)
+from gangline.api.in_place import HOLD_CONTAINER, IN_PLACE_ANNOTATION, IN_PLACE_REASON
 from gangline.cli.follow.view import (
     JobFrame,
     ReplicaState,
@@ -89,6 +97,27 @@ def test_the_block_reads_like_the_first_minute() -> None:
 )
 def test_each_condition_of_a_replica_has_a_light(replica: ReplicaState, light: str, word: str) -> None:
     assert replica_condition(replica)[:2] == (light, word)
+
+
+def between_starts(code: int, reason: str) -> Pod:
+    """A pod that restarts in place, whose program has ended."""
+    pod = worker(uid="a")
+    state = ContainerState(terminated=ContainerStateTerminated(exit_code=code, reason=reason))
+    statuses = (
+        ContainerStatus(name="tensorflow", restart_count=1, state=state),
+        ContainerStatus(name=HOLD_CONTAINER, restart_count=1, state=ContainerState(running=ContainerStateRunning())),
+    )
+    metadata = msgspec.structs.replace(pod.metadata, annotations={IN_PLACE_ANNOTATION: "2 stop"})
+    status = msgspec.structs.replace(pod.status, container_statuses=statuses)
+    return msgspec.structs.replace(pod, metadata=metadata, status=status)
+
+
+def test_a_replica_that_its_node_stopped_for_a_restart_has_not_failed() -> None:
+    stopped, failed = between_starts(143, IN_PLACE_REASON), between_starts(42, "Error")
+    assert updated_history(RestartHistory(), stopped) == RestartHistory({"a": 1}, None)
+    assert updated_history(RestartHistory(), failed) == RestartHistory({"a": 1}, 42)
+    for pod in (stopped, failed):
+        assert replica_condition(ReplicaState("worker-1", pod))[1] == "restarting"
 
 
 def test_no_replica_of_a_finished_job_is_running() -> None:

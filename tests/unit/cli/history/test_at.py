@@ -127,6 +127,7 @@ def test_why_points_at_commands_of_the_same_moment() -> None:
     moment = datetime(2026, 11, 18, 14, 2, 3, 500_000, tzinfo=UTC)
     text = at_moment("read it: gangline logs bert; then gangline restart bert", moment)
     assert text == "read it: gangline at 2026-11-18T14:02:03.500Z logs bert; then gangline restart bert"
+    assert at_moment("gangline get jobs", moment, "one") == "gangline at --server one 2026-11-18T14:02:03.500Z get jobs"
 
 
 def test_nothing_can_be_changed(command: Command) -> None:
@@ -178,3 +179,45 @@ def test_what_the_list_cannot_do_it_says(command: Command, words: tuple[str, ...
     done = command("get", *words, "--history")
     assert done.code == 1
     assert error in done.err
+
+
+def other_server(state: Path, source: str = "two-0123456789", name: str = "bert") -> None:
+    """A second server, which ran at the same time."""
+    body = job("Created", "Succeeded")
+    body["metadata"] |= {"uid": "job-of-two", "name": name}
+    writer = HistoryWriter(state / "history", START, source=source)
+    writer.record(START + 10, f"/kubeflow.org/pytorchjobs/default/{name}", body)
+    writer.close(START + 60)
+
+
+def test_jobs_of_one_name_on_two_servers_are_kept_apart(command: Command, tmp_path: Path) -> None:
+    other_server(tmp_path / "state")
+    for words in (("get", "jobs"), ("why", "bert"), ("logs", "bert")):
+        done = command("at", PAST_JOB, *words)
+        assert (done.code, done.out) == (1, "")
+        assert done.err == (
+            "error: 17:20:30: 2 servers had pytorchjobs default/bert; add --server one (recorded from 17:20:00)"
+            " or --server two-0123 (recorded from 17:20:00)\n"
+        )
+    assert command("at", "--server", "one", PAST_JOB, "get", "jobs", "--no-headers").out.split()[2] == "Running"
+    assert command("at", "--server", "two", PAST_JOB, "get", "jobs", "--no-headers").out.split()[2] == "Succeeded"
+    assert command("at", "--server", "one", PAST_JOB, "logs", "bert").out == "worker-0| step 1\n"
+
+
+def test_jobs_of_other_names_on_two_servers_are_shown_together(command: Command, tmp_path: Path) -> None:
+    other_server(tmp_path / "state", name="vit")
+    names = command("at", PAST_JOB, "get", "jobs", "-o", "name").out.split()
+    assert sorted(names) == ["pytorchjob.kubeflow.org/bert", "pytorchjob.kubeflow.org/vit"]
+
+
+def test_a_server_that_is_none_or_several_is_refused(command: Command, tmp_path: Path) -> None:
+    other_server(tmp_path / "state", "one-more-server", "vit")
+    other_server(tmp_path / "state", "one-more-second", "gpt")
+    unknown = command("at", "--server", "three", PAST_JOB, "get", "jobs")
+    assert unknown.code == 1
+    assert unknown.err.startswith("error: --server three: is no server of this history; write one of ")
+    assert "one-more-ser" in unknown.err
+    assert "one-more-sec" in unknown.err
+    several = command("at", "--server", "one-", PAST_JOB, "get", "jobs")
+    assert several.err.startswith("error: --server one-: is the beginning of several servers; write one of ")
+    assert command("at", "--server", "one", PAST_JOB, "get", "jobs", "-o", "name").out.endswith("/bert\n")

@@ -372,6 +372,13 @@ def test_a_lone_permanent_failure_of_a_team_waits_a_moment_for_an_earlier_one() 
     assert job_plan(TORCH, training_job, *pods, after=4 * SECOND).status.holds(ConditionType.FAILED)
 
 
+def test_a_failure_that_a_node_with_another_clock_reports_is_not_waited_for_until_the_clocks_agree() -> None:
+    training_job = job(restart="ExitCode", policy=TOGETHER)
+    for hours in (-1, 1):
+        plan = job_plan(TORCH, training_job, *team(member("Worker", 0, 1)), after=timedelta(hours=hours))
+        assert plan.status.holds(ConditionType.FAILED), hours
+
+
 def test_a_failure_that_blames_a_peer_nobody_hears_of_restarts_the_team() -> None:
     training_job = job(restart="ExitCode", policy=TOGETHER)
     pods = team(member("Worker", 0, 1))

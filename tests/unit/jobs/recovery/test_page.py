@@ -9,10 +9,12 @@ import pytest
 import yaml
 
 from gangline.api.codec.codec import decode
+from gangline.api.in_place import HOLD_CONTAINER, IN_PLACE_ANNOTATION
 from gangline.api.kubeflow.kinds import PyTorchJob
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.defaults import problems
 from gangline.jobs.plan.recovery.classes import CAUSE_CLASSES, CauseClass
+from gangline.jobs.plan.recovery.in_place_plan import IN_PLACE_ABANDONED, RESTARTED_IN_PLACE
 from gangline.jobs.plan.recovery.policy import (
     _CONDITIONS,
     _FIELDS_BY_ACTION,
@@ -20,6 +22,7 @@ from gangline.jobs.plan.recovery.policy import (
     RecoveryAction,
     parse_recovery,
 )
+from gangline.jobs.pods.in_place_containers import GATE_CONTAINER, RESTART_CODE
 from support.cases.recovery_faults import FAULTS, recovery_world, start_pods, strike
 
 PAGE = (Path(__file__).parents[4] / "docs" / "recovery.md").read_text()
@@ -43,6 +46,16 @@ def test_the_rules_of_the_page_are_a_policy() -> None:
     assert not invalid
     assert policy is not None
     assert len(policy.rules) == 4 + len(AUTO_RULES)
+
+
+def test_the_page_says_how_to_restart_in_place() -> None:
+    policy, invalid = parse_recovery(YAML[2]["recovery"])
+    assert not invalid
+    assert policy is not None
+    assert policy.in_place
+    for word in (IN_PLACE_ANNOTATION, GATE_CONTAINER, HOLD_CONTAINER, RESTARTED_IN_PLACE, IN_PLACE_ABANDONED):
+        assert f"`{word}`" in PAGE
+    assert f"exit code {RESTART_CODE}" in PAGE
 
 
 def test_the_tables_are_complete() -> None:

@@ -74,7 +74,10 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "another word": ("automatic", 'is "automatic"; write auto, or rules: [{when: ..., then: ...}]'),
     "a number": (3, "is a number; write auto, or rules: [{when: ..., then: ...}]"),
     "nothing": ({}, "has no rules; write auto, or rules: [{when: ..., then: ...}]"),
-    "another field": ({"rules": [RULE], "default": "auto"}, ".default: has no effect; write one of rules, otherwise"),
+    "another field": (
+        {"rules": [RULE], "default": "auto"},
+        ".default: has no effect; write one of rules, otherwise, inPlace",
+    ),
     "no list": ({"rules": RULE}, ".rules: is a mapping; write a list: [{when: ..., then: ...}]"),
     "no rule": ({"rules": ["auto"]}, '.rules[0]: is "auto"; write {when: ..., then: ...}'),
     "too many": ({"rules": [RULE] * 51}, ".rules: has 51 rules; write at most 50"),

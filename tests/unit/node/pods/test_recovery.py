@@ -57,6 +57,14 @@ def test_the_reason_of_the_node_wins_over_the_exit_code(files: RunFiles) -> None
     assert (ended.exit_code, ended.reason, ended.message) == (137, OOM_KILLED, "peak memory 5Mi")
 
 
+def test_a_drill_decides_the_exit_code(files: RunFiles) -> None:
+    write_exit(files, code=-9)
+    files.write_kill_reason(KillReason("Error", exit_code=3))
+    ended = ended_run(ContainerRun(2), files, "File", NOW).exit
+    assert ended is not None
+    assert (ended.exit_code, ended.signal, ended.reason) == (3, 0, "Error")
+
+
 def test_the_end_of_the_log_explains_a_failure_if_the_policy_says_so(files: RunFiles) -> None:
     write_exit(files, code=1)
     files.log_file.write_bytes(b"2026-01-01T00:00:00.000000000Z stderr F broken\n")

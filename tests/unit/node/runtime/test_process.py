@@ -255,17 +255,17 @@ async def test_a_program_without_reports_has_no_file_of_them(files: RunFiles) ->
 
 async def test_a_frozen_process_stands_still_and_goes_on(files: RunFiles) -> None:
     process = await started(files, "sleep", "600")
-    process.freeze(frozen=True)
+    process.send_signal(signal.SIGSTOP)
     async with asyncio.timeout(60):
         while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    process.freeze(frozen=False)
+    process.send_signal(signal.SIGCONT)
     async with asyncio.timeout(60):
         while psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     process.kill()
     await process.wait()
-    process.freeze(frozen=True)
+    process.send_signal(signal.SIGSTOP)
 
 
 def marked_process(mark: str) -> subprocess.Popen[bytes]:

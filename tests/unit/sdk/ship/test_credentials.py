@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.sdk.ship.credentials import credential_form, credential_name, secret_lines
+from gangline.sdk.ship.credentials import credential_form, credential_name, masked_tokens, secret_lines
 
 KEY_BLOCK = b"-----BEGIN %sPRIVATE KEY-----\nMIIEow\n-----END %sPRIVATE KEY-----\n"
 KUBECONFIG = b"apiVersion: v1\nkind: Config\nclusters: []\nusers:\n- name: ada\n  user:\n    token: abc\n"
@@ -190,3 +190,10 @@ def test_many_tokens_and_many_beginnings_of_one_are_no_work_for_long() -> None:
         assert list(secret_lines("x", beginning * 50_000)) == []
         for name in ("clusters.yaml", "pip.conf", "x.pem"):
             assert credential_form(name, b"clusters\n" + beginning * 500_000) == ""
+
+
+def test_tokens_are_masked_and_nothing_else() -> None:
+    token = b"ghp_" + b"a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    assert masked_tokens(b"use " + token + b" or hf_x\n") == (b"use (left out) or hf_x\n", ("a token of GitHub",))
+    assert masked_tokens(b"kind: Secret\n") == (b"kind: Secret\n", ())
+    assert masked_tokens(b"x" + token) == (b"x" + token, ())

@@ -10,13 +10,16 @@ from gangline.api.kubeflow.training import Failure
 from gangline.api.meta import Condition
 from gangline.api.quantity import parse_resources
 from gangline.cli.jobs.why import PARTLY_READ_TEXT, report_text
+from gangline.sdk.ship.manifests import UNPACK_CONTAINER
 from gangline.why.diagnosis.case import DiagnosisTimeouts, EventFact, JobSnapshot, ReplicaFacts, VolumeFact
 from gangline.why.diagnosis.diagnose import diagnose, with_ranks
 from gangline.why.diagnosis.report import Diagnosis
+from gangline.why.diagnosis.rules import not_started
 from support.builders.stacks import all_reduce, own_stack, rank, reading
 from support.cases.why import (
     failed_condition,
     failed_replica,
+    failed_unpacking,
     make_condition,
     make_job_facts,
     make_replica_facts,
@@ -465,6 +468,40 @@ def test_a_file_that_a_script_misses_belongs_into_its_folder() -> None:
 )
 def test_a_program_of_a_script_that_cannot_be_started_is_looked_for(message: str, step: str) -> None:
     assert of_run(failed_replica(0, 128, reason="StartError", message=message)).next[0] == step
+
+
+@pytest.mark.parametrize(
+    ("failed", "program", "copied"),
+    [
+        (failed_unpacking(2, "tar: invalid option -- 'z'"), "gzip", True),
+        (failed_unpacking(1, "tar: can't execute 'gzip': No such file or directory"), "gzip", True),
+        (
+            failed_unpacking(128, reason="StartError", message='exec: "tar": executable file not found in $PATH'),
+            "tar",
+            True,
+        ),
+        (
+            failed_unpacking(128, reason="StartError", message='exec: "cp": executable file not found in $PATH'),
+            "cp",
+            False,
+        ),
+    ],
+)
+def test_the_program_that_unpacks_a_folder_is_named(failed: ReplicaFacts, program: str, copied: bool) -> None:
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), failed))
+    assert [cause.rule for cause in report.causes] == ["unpacker-missing"]
+    assert f"has no {program}, which its folder is unpacked with" in report.cause
+    assert any("at most 100 files" in step for step in report.next) is copied
+
+
+def test_another_failure_of_unpacking_has_another_cause() -> None:
+    full = failed_unpacking(2, "tar: model.bin: Cannot write: No space left on device")
+    report = diagnose(make_snapshot(make_job_facts("Failed", failed_condition()), full))
+    assert [cause.rule for cause in report.causes] == ["disk-full"]
+
+
+def test_the_container_that_unpacks_is_the_one_that_a_run_adds() -> None:
+    assert not_started.UNPACK_CONTAINER == UNPACK_CONTAINER
 
 
 def test_a_script_is_never_told_to_change_a_spec() -> None:

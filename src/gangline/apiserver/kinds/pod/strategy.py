@@ -5,7 +5,7 @@ import re
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import quantities
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy, restore_field
-from gangline.apiserver.kinds.pod import containers, defaults, validation
+from gangline.apiserver.kinds.pod import containers, defaults, spec_subresources, validation
 from gangline.apiserver.kinds.pod import update as pod_update
 from gangline.apiserver.kinds.pod import warnings as pod_warnings
 from gangline.apiserver.kinds.pod.placement import merge_label_keys
@@ -87,6 +87,26 @@ class PodStrategy(Strategy):
             *_validate_annotation_update(obj, old),
             *pod_update.validate_pod_spec_update(obj["spec"], old["spec"]),
         ]
+
+    def prepare_and_validate_spec_subresource(self, subresource: str, obj: JSON, old: JSON) -> list[FieldProblem]:
+        """Restore, in place, what a write of this subresource may not change. Returns what is invalid."""
+        if subresource == spec_subresources.EPHEMERAL_CONTAINERS:
+            spec_subresources.restore_for_ephemeral_containers(obj, old)
+        else:
+            spec_subresources.restore_for_resize(obj, old)
+        drop_disabled_fields(obj["spec"])
+        super().prepare_for_update(obj, old)
+        problems = [
+            *self.metadata.validate_common_update(obj, old),
+            *self.metadata.validate_update(obj, old),
+            *self.metadata.validate(obj),
+            *validate_pod(obj),
+            *_validate_annotation_update(obj, old),
+        ]
+        if subresource == spec_subresources.EPHEMERAL_CONTAINERS:
+            return problems + spec_subresources.validate_ephemeral_containers_update(obj, old)
+        before = old.get("status", {}).get("qosClass") or qos_class(old["spec"])
+        return problems + spec_subresources.validate_resize(obj, old, before, qos_class(obj["spec"]))
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
         if old is not None:  # Updates of pods are frequent and not made by people.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from gangline.api.in_place import IN_PLACE_ANNOTATION
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, gostruct
 from gangline.apiserver.kinds.machinery.metadata import IMMUTABLE_MESSAGE
@@ -173,7 +174,8 @@ def validate_pod_status_update(new: JSON, old: JSON) -> list[FieldProblem]:
         problems.append(invalid("status.observedGeneration", status["observedGeneration"], detail))
     if status.get("qosClass", "") != before.get("qosClass", ""):
         problems.append(invalid("status.qosClass", status.get("qosClass", ""), IMMUTABLE_MESSAGE))
-    problems += _validate_container_restarts(status, before, old["spec"])
+    if IN_PLACE_ANNOTATION not in old["metadata"].get("annotations", {}):
+        problems += _validate_container_restarts(status, before, old["spec"])
     problems += _validate_ip_list_update(status.get("podIPs", []), before.get("podIPs", []), "status.podIPs")
     hosts = status.get("hostIPs", [])
     if hosts and hosts[0].get("ip", "") != status.get("hostIP", ""):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
+from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, ConditionType, Failure, JobStatus
 from gangline.jobs.plan.failures.ends import MIN_SIGNAL_CODE, EndKind, ReplicaEnd, end_kind, error_kind
 from gangline.jobs.plan.failures.first import first_end
@@ -227,7 +228,7 @@ def last_restarted_failure(gang: Gang, container: str, logs: LogTails, ranks: Ra
     for member, pod in gang.pods.items():
         status = training_status(pod, container)
         state = status.last_state.terminated
-        if state is not None and status.restart_count:
+        if state is not None and status.restart_count and state.reason not in IN_PLACE_REASONS:
             ends.append((status.restart_count, member, pod, state))
     if not ends:
         return None

@@ -63,6 +63,7 @@ _CAUSES_BY_CLASS: Mapping[CauseClass, tuple[str, ...]] = {
         "config-key-missing",
         "image-unmapped",
         "no-command",
+        "unpacker-missing",
         "command-not-found",
         "read-only",
         "access-denied",

@@ -52,6 +52,9 @@ class FailureFacts(msgspec.Struct, frozen=True):
     together: bool = False
     # The failed pod was replaced before: what failed now is a consequence of that.
     is_handled: bool = False
+    # Why the team, or the replicas that failed, cannot restart in place; empty: they can, None: nobody asks for it.
+    team_obstacle: str | None = None
+    replica_obstacle: str | None = None
 
 
 class RecoveryStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,8 @@ class RecoveryStep(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[str, str] | None = None
     delay: timedelta = timedelta()
     uncounted: bool = False
+    # The pods stay, and get new processes.
+    in_place: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -143,8 +148,7 @@ class _StepWriter:
             case RecoveryAction.RETRY:
                 return self._retry()
             case _:
-                what = "as a whole" if self._scope() is RestartScope.JOB else self._facts.failure.replica
-                return self._restart(f"restarted {what} because {self._reason}")
+                return self._restart(f"restarted{self._what()} because {self._reason}")
 
     def _final(self, action: RecoveryAction, hint: str) -> RecoveryStep:
         verb = "stopped" if action is RecoveryAction.STOP else "failed"
@@ -167,7 +171,7 @@ class _StepWriter:
             return self._restart(f"restarted with its peer because {self._reason}")
         if not node:
             where = "no node can be blamed" if self._facts.has_other_nodes else "there is no other node to go to"
-            return self._restart(f"restarted because {self._reason}; {where}")
+            return self._restart(f"restarted{' in place' if self._stays() else ''} because {self._reason}; {where}")
         until = _whole_seconds(self._now + self._rule.exclusion)
         length = _duration_text(self._rule.exclusion)
         message = f"restarted elsewhere because {self._reason}; node {node} is left out for {length}"
@@ -190,8 +194,10 @@ class _StepWriter:
         rule = self._rule
         delay = min(rule.delay * 2 ** min(self._count, 20), rule.max_delay)
         attempt = f"attempt {self._count + 1} of {rule.limit}"
+        place = " in place" if self._stays() else ""
         return self._restart(
-            f"waits {_duration_text(delay)} before it starts again ({attempt}) because {self._reason}", delay=delay
+            f"waits {_duration_text(delay)} before it starts again{place} ({attempt}) because {self._reason}",
+            delay=delay,
         )
 
     def _restart(
@@ -202,6 +208,9 @@ class _StepWriter:
         memory: tuple[str, str] | None = None,
         delay: timedelta = timedelta(),
     ) -> RecoveryStep:
+        obstacle = self._obstacle()
+        if obstacle:
+            message = f"{message}; with new pods, because {obstacle}"
         made = self._made(self._rule.action, message)
         return msgspec.structs.replace(
             made,
@@ -210,10 +219,30 @@ class _StepWriter:
             memory=memory,
             delay=delay,
             uncounted=self._rule.uncounted,
+            in_place=self._stays(),
         )
 
     def _scope(self) -> RestartScope:
         return self._rule.scope or (RestartScope.JOB if self._facts.together else RestartScope.REPLICA)
+
+    def _what(self) -> str:
+        whole = self._scope() is RestartScope.JOB
+        if self._stays():
+            return " in place" if whole else f" {self._facts.failure.replica} in place"
+        return " as a whole" if whole else f" {self._facts.failure.replica}"
+
+    def _stays(self) -> bool:
+        return self._obstacle() == ""
+
+    def _obstacle(self) -> str | None:
+        """Why the pods cannot stay; empty: they stay, None: nobody asks for it."""
+        facts, action = self._facts, self._rule.action
+        obstacle = facts.team_obstacle if self._scope() is RestartScope.JOB else facts.replica_obstacle
+        elsewhere = action is RecoveryAction.RESTART_ELSEWHERE and facts.has_other_nodes
+        if obstacle is None or elsewhere or action is RecoveryAction.RAISE_MEMORY:
+            # Another node, or more memory, is another pod.
+            return None
+        return "a peer has a new pod" if facts.is_handled else obstacle
 
     def _made(self, action: RecoveryAction, message: str) -> RecoveryStep:
         return RecoveryStep(

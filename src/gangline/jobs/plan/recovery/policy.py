@@ -69,6 +69,8 @@ class RecoveryPolicy(msgspec.Struct, frozen=True):
     """The rules in order; the first that applies decides. If none does, restartPolicy decides as without the field."""
 
     rules: tuple[RecoveryRule, ...] = ()
+    # Restarts keep the pods, where that is possible.
+    in_place: bool = False
 
 
 AUTO_RULES = (
@@ -127,7 +129,7 @@ class _PolicyReader:
         self.problems: list[Problem] = []
 
     def read(self, value: Mapping[str, Any]) -> RecoveryPolicy:
-        self._check_names(value, ("rules", "otherwise"), RECOVERY_PATH)
+        self._check_names(value, ("rules", "otherwise", "inPlace"), RECOVERY_PATH)
         listed = value.get("rules")
         if listed is None:
             listed = []
@@ -147,7 +149,10 @@ class _PolicyReader:
             self._add("otherwise", f"is {_shown(otherwise)}; write {AUTO}, {', '.join(FINAL_ACTIONS)}, or leave it out")
         if not self.problems and not listed and otherwise is None:
             self._add("", f"has no rules; write {AUTO}, or rules: [{{when: ..., then: ...}}]")
-        return RecoveryPolicy(tuple(rules))
+        in_place = value.get("inPlace")
+        if in_place is not None and not isinstance(in_place, bool):
+            self._add("inPlace", f"is {_shown(in_place)}; write true or false")
+        return RecoveryPolicy(tuple(rules), in_place is True)
 
     def _rule(self, number: int, value: Any) -> RecoveryRule | None:
         path = f"rules[{number}]"

@@ -11,6 +11,7 @@ from gangline.api.quantity import Quantity, QuantityError
 from gangline.jobs.defaults import is_managed_here
 from gangline.jobs.framework import Collective, Elastic, Framework, J, JobOutcome
 from gangline.jobs.plan.causes import root_cause
+from gangline.jobs.plan.conditions import wait_left
 from gangline.jobs.plan.failures.ranks import replica_ranks
 from gangline.jobs.plan.failures.records import (
     MAX_MESSAGE_LENGTH,
@@ -22,6 +23,7 @@ from gangline.jobs.plan.failures.records import (
 from gangline.jobs.plan.observed import ObservedJob
 from gangline.jobs.plan.recovery.classes import STALLED
 from gangline.jobs.plan.recovery.decision import FailureCause, FailureFacts, RecoveryStep, recovery_step
+from gangline.jobs.plan.recovery.in_place import in_place_obstacle, in_place_progress
 from gangline.jobs.plan.render import training_container
 from gangline.jobs.plan.restarts import PEER_VERDICT_DELAY, PORT_CLASH, VERDICT_DELAY, failed_pods, requested_scope
 from gangline.jobs.pods.replicas import Member, is_active, terminated_state
@@ -65,9 +67,8 @@ def recovery_question(framework: Framework[J], observed: ObservedJob[J]) -> Reco
     by_name = {str(seat): seat for seat in observed.gang.seats}
     by_peer = failure == record and blames_peer(pod, container, log_tails)
     delay = PEER_VERDICT_DELAY if by_peer else VERDICT_DELAY
-    failed_at = failure_time(pod, container)
-    remaining = delay - (observed.now - failed_at) if failed_at is not None else timedelta()
-    return RecoveryQuestion(failure, by_name.get(failure.replica, member), failures, max(remaining, timedelta()))
+    remaining = wait_left(failure_time(pod, container), delay, observed.now)
+    return RecoveryQuestion(failure, by_name.get(failure.replica, member), failures, remaining)
 
 
 def stall_question(observed: ObservedJob[J]) -> RecoveryQuestion | None:
@@ -97,7 +98,11 @@ def stall_question(observed: ObservedJob[J]) -> RecoveryQuestion | None:
 
 def needs_cause(framework: Framework[J], observed: ObservedJob[J]) -> bool:
     """Whether the plan for a job depends on the cause of a failure, which takes requests to find."""
-    if observed.recovery is None or observed.problems or observed.job.status.finished:
+    status = observed.job.status
+    if observed.recovery is None or observed.problems or status.finished:
+        return False
+    progress = in_place_progress(framework, observed, status.ledger)
+    if progress is not None and not progress.done:
         return False
     policy = framework.run_policy(observed.job)
     if policy.suspend or not is_managed_here(policy):
@@ -115,7 +120,7 @@ def answer(framework: Framework[J], observed: ObservedJob[J], question: Recovery
     pod = question.failures.get(member)
     # A pod of that name may be the replacement of the one that failed.
     is_there = pod is not None and pod.metadata.name == failure.pod
-    has_other_nodes = not observed.site.shared_host
+    has_other_nodes, container = not observed.site.shared_host, framework.facts.container
     facts = FailureFacts(
         failure=failure,
         replica_type=member.type,
@@ -125,6 +130,8 @@ def answer(framework: Framework[J], observed: ObservedJob[J], question: Recovery
         is_handled=not is_there,
         memory_limit=_memory_limit(framework, observed, member.type),
         together=restarts_together(framework, observed),
+        team_obstacle=in_place_obstacle(observed, container, question.failures, together=True),
+        replica_obstacle=in_place_obstacle(observed, container, question.failures, together=False),
     )
     return recovery_step(observed.recovery, facts, history, observed.now)
 

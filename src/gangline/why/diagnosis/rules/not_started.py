@@ -48,6 +48,13 @@ _COMMAND_NOT_FOUND = re.compile(
     r"exec: (?P<file2>.+?): (?:No such file or directory|Permission denied)|(?P<file3>\S+): (?:command )?not found"
 )
 
+UNPACK_CONTAINER = "gangline-unpack"
+"""The init container that unpacks the folder of a job (`gangline run --context`)."""
+# GNU tar starts gzip; the tar of busybox may be built without it.
+_NO_GZIP = re.compile(
+    r"gzip: Cannot (?:exec|run)|can't execute 'gzip'|tar: (?:invalid|unrecognized|unknown) option.*\bz\b"
+)
+
 
 def starting_replicas(case: JobSnapshot) -> Iterator[ReplicaFacts]:
     """Pods that should start and have not started."""
@@ -320,6 +327,23 @@ def _mapping_steps(job: JobFacts, message: str, image: str, file: str = "") -> d
     return values
 
 
+def unpacker_missing(scene: RuleInput) -> Iterator[RuleMatch]:
+    for index, end, _ in primary_failures(scene):
+        if end.container != UNPACK_CONTAINER:
+            continue
+        words = "\n".join((end.message, *end.log))
+        missing = _COMMAND_NOT_FOUND.search(words)
+        program = next((text for text in missing.groups() if text), "").strip() if missing else ""
+        if _NO_GZIP.search(words):
+            program = "gzip"
+        if not program:
+            continue
+        values = {"program": program}
+        if program != "cp":
+            values["copied"] = f"or ship at most 100 files and 900 KiB: they are copied, without {program}"
+        yield failure_match(scene, index, (end.message,) if end.message else (), values)
+
+
 def command_not_found(scene: RuleInput) -> Iterator[RuleMatch]:
     for index, end, replica in primary_failures(scene):
         started = end.reason in ("StartError", "ContainerCannotRun") or end.exit_code in (126, 127)
@@ -435,6 +459,16 @@ STARTUP_RULES = (
         missing_command,
         "{who} has no command, and that of image {image} is not known on this machine.",
         ("write it into {path}.command", "{first}", "{mapped}", "{real}"),
+    ),
+    DiagnosisRule(
+        "unpacker-missing",
+        "the init container gangline-unpack finds no tar, gzip or cp in the image",
+        unpacker_missing,
+        "the image of {who} has no {program}, which its folder is unpacked with.",
+        (
+            "add {program} to the image, or name another one in {path}.image",
+            "{copied}",
+        ),
     ),
     DiagnosisRule(
         "command-not-found",

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from gangline.api.in_place import IN_PLACE_ANNOTATION
 from gangline.api.quantity import QuantityError
 from gangline.apiserver.kinds.pod.defaults import default_pull_policy
+from gangline.apiserver.kinds.pod.update import validate_pod_status_update
 from gangline.apiserver.registry.strategies import strategy_for
 
 JSON = dict[str, Any]
@@ -266,3 +268,14 @@ def test_warnings_name_repeated_variables() -> None:
     expected = 'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'
     assert pods.warnings(pod, None) == [expected]
     assert pods.warnings(pod, pod) == []
+
+
+@pytest.mark.parametrize(("annotations", "allowed"), [({}, False), ({IN_PLACE_ANNOTATION: "1"}, True)])
+def test_an_ended_container_runs_again_only_in_a_pod_that_restarts_in_place(
+    annotations: dict[str, str], allowed: bool
+) -> None:
+    pod = prepared_pod({"containers": [container()], "restartPolicy": "Never"}, annotations=annotations)
+    ended = {"containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 143}}}]}
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+    found = validate_pod_status_update({**pod, "status": running}, {**pod, "status": ended})
+    assert any("may not be transitioned" in str(problem) for problem in found) != allowed

@@ -1,0 +1,1 @@
+"""The proxies of pods, services and nodes: HTTP requests that the server passes on."""

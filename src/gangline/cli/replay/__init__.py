@@ -1,0 +1,1 @@
+"""Bundles of `gangline record` as jobs that `gangline run` plays."""

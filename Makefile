@@ -95,7 +95,8 @@ test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 po
 	GANGLINE_GOODPUT_HISTORIES=1000 $(BIN)/python -m pytest tests/property/test_goodput.py --timeout 1800
 	GANGLINE_STARTS=30 $(BIN)/python -m pytest tests/contract/test_brownout.py --timeout 600
 	$(BIN)/python -m pytest tests/unit/health tests/property/test_hang_watch.py --timeout 600
-	GANGLINE_QUIET_TURNS=7 GANGLINE_LONG_TURNS=1 $(BIN)/python -m pytest -n 8 -m "not frameworks" -k "quiet or suspended" tests/e2e/test_hangs.py
+	GANGLINE_QUIET_TURNS=7 $(BIN)/python -m pytest -n 6 -m "not frameworks" -k "quiet or suspended" tests/e2e/test_hangs.py
+	GANGLINE_QUIET_TURNS=0 GANGLINE_LONG_TURNS=1 $(BIN)/python -m pytest -n 8 -m "not frameworks" -k "minutes or suspended" tests/e2e/test_hangs.py
 	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py
 	GANGLINE_TEAMS=200 $(BIN)/python -m pytest tests/e2e/test_first_failing_rank.py --timeout 4000
 	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000

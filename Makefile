@@ -157,9 +157,10 @@ crds: dev ## write manifests/crds anew
 manifests: dev ## write the Helm chart and the kustomize files anew
 	$(BIN)/python hack/manifests.py
 
-reference: dev ## write docs/reference, the tables of metrics and the stubs of the public packages anew
+reference: dev ## write docs/reference, docs/why, the tables of metrics and the stubs of the public packages anew
 	$(BIN)/python hack/stubs.py
 	$(BIN)/python hack/reference.py
+	$(BIN)/python hack/rule_pages.py
 	$(BIN)/python hack/metrics.py
 
 pictures: dev ## redraw docs/images from their text
@@ -168,12 +169,19 @@ pictures: dev ## redraw docs/images from their text
 web: ## build the dashboard's front end from web/ into the package (needs Node.js)
 	hack/web.sh
 
+docs: ## build the documentation site into site/; a warning is an error (fetches the generator the first time)
+	$(PYTHON) hack/docs_site.py build
+
+docs-serve: ## show the documentation site on this machine while you write
+	$(PYTHON) hack/docs_site.py serve
+
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
 	for extra in otel objectstore stacks; do $(LOCK) --extra $$extra -c requirements/runtime.txt pyproject.toml -o requirements/$$extra.txt; done
+	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what make made
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build
+	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build

@@ -59,7 +59,8 @@ async def test_a_pod_runs_and_its_end_is_told_completely(api: NodeApi, tmp_path:
     assert (ended["exitCode"], ended["reason"]) == (3, "Error")
     assert ended["containerID"].startswith("process://")
     assert ended["startedAt"] <= ended["finishedAt"]
-    assert (status["podIP"], status["hostIP"]) == ("127.0.0.1", "127.0.0.1")
+    assert status["hostIP"] == "127.0.0.1"
+    assert status["podIP"].startswith("127.")
     assert status["startTime"]
     assert [each["phase"] for each in api.status_history("p")][-2:] == ["Running", "Failed"]
     assert await container_logs(tmp_path, "p") == "hello\n"

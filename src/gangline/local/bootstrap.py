@@ -1,12 +1,15 @@
 """Objects that every API server creates at its start: its own Service and the system priority classes."""
 
+from ipaddress import IPv4Network
+
 from gangline.api.meta import JSON
 from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.service_allocator import SERVICE_CIDR
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.local.registry_writes import ignore_status, storage_kind
 
 API_SERVER_CALL = WriteContext(field_manager="kube-apiserver")
-SERVICE_NAMESPACE, SERVICE_NAME, SERVICE_IP = "default", "kubernetes", "10.96.0.1"
+SERVICE_NAMESPACE, SERVICE_NAME = "default", "kubernetes"
 SYSTEM_CLASSES: tuple[tuple[str, int, str], ...] = (
     (
         "system-node-critical",
@@ -21,8 +24,8 @@ SYSTEM_CLASSES: tuple[tuple[str, int, str], ...] = (
 )
 
 
-async def ensure_api_service(registry: Registry, port: int) -> None:
-    """Create the Service `kubernetes` in `default` if it is missing. Idempotent.
+async def ensure_api_service(registry: Registry, port: int, service_cidr: str = SERVICE_CIDR) -> None:
+    """Create the Service `kubernetes` in `default` if it is missing, with the first address of the range. Idempotent.
 
     It has no selector: here it only gives the API server its name.
     """
@@ -30,10 +33,20 @@ async def ensure_api_service(registry: Registry, port: int) -> None:
     ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]
     body: JSON = {
         "metadata": {"name": SERVICE_NAME, "labels": labels},
-        "spec": {"clusterIP": SERVICE_IP, "ports": ports, "sessionAffinity": "None", "type": "ClusterIP"},
+        "spec": {
+            "clusterIP": first_address(service_cidr),
+            "ports": ports,
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
     }
     with ignore_status(409):
         await registry.create(API_SERVER_CALL, storage_kind(registry, "", "services"), SERVICE_NAMESPACE, body)
+
+
+def first_address(cidr: str) -> str:
+    """The first address of a range that can be given out."""
+    return str(IPv4Network(cidr).network_address + 1)
 
 
 async def ensure_system_classes(registry: Registry) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 
@@ -14,18 +14,20 @@ from gangline.api.meta import JSON
 from gangline.api.scheme import Scheme
 from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.apiserver.registry.registry import Registry
+from gangline.apiserver.registry.service_allocator import SERVICE_CIDR
 from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.certificates.folder import RECORD_NAME
 from gangline.base.clock import Clock
-from gangline.base.host_features import raise_open_files_limit
+from gangline.base.host_features import SERVICE_RANGE, raise_open_files_limit
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import Connection
 from gangline.kube.podstreams import PodStreams
 from gangline.kube.transport.api import Request
 from gangline.kube.transport.http import HttpTransport
+from gangline.local.bootstrap import first_address
 from gangline.local.controllers.claims import CLAIMS, ClaimProtectionController, terminating_claims
 from gangline.local.controllers.default_scheduler import DefaultScheduler, FreedCapacity, unbound_pods
 from gangline.local.controllers.pod_access import PodAccessController
@@ -38,8 +40,10 @@ from gangline.node.api.usage_meter import UsageMeter
 from gangline.node.checkpoint import StateFolder
 from gangline.node.kubelet import DEFAULT_NAME, LocalKubelet
 from gangline.node.logs import NodeLogReader
+from gangline.node.network.cluster_ips import ClusterIpProxy
+from gangline.node.network.loopback_addresses import can_bind
 from gangline.node.network.setup import set_up_network
-from gangline.node.settings import NodeSettings
+from gangline.node.settings import ISOLATED_NETWORK, NodeSettings
 from gangline.node.streams import NodeStreams
 from gangline.node.volumes.tokens import TokenRequester
 from gangline.runtime.events import EventRecorder
@@ -67,12 +71,20 @@ class LocalSettings(msgspec.Struct, frozen=True):
     node: NodeSettings = NodeSettings()
     default_scheduler_enabled: bool = True
     """Whether pods of default-scheduler are bound here. Off leaves them to another scheduler."""
+    node_enabled: bool = True
+    """Whether there is a node, with the controllers around it. Off: pods stay pending, and quotas are not counted."""
 
     @property
     def plane_with_certificates(self) -> PlaneSettings:
         """The settings of the API server. It always has TLS here: pods get kubeconfigs, and Go clients send tokens only by TLS."""
         folder = self.plane.certificates or self.logs / "certificates"
-        return msgspec.structs.replace(self.plane, certificates=folder)
+        return msgspec.structs.replace(self.plane, certificates=folder, service_cidr=self.service_cidr)
+
+    @property
+    def service_cidr(self) -> str:
+        """The range of cluster IPs: where pods share the machine's network, one that they reach."""
+        reachable = self.node.network != ISOLATED_NETWORK and can_bind(first_address(SERVICE_RANGE))
+        return SERVICE_RANGE if reachable and self.plane.service_cidr == SERVICE_CIDR else self.plane.service_cidr
 
 
 class LocalCluster(msgspec.Struct, frozen=True):
@@ -103,7 +115,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
             settings.plane_with_certificates,
             clock,
             nodes,
-            aggregated=[PodMetrics(store, meter, settings.node.name)],
+            aggregated=[PodMetrics(store, meter, settings.node.name)] if settings.node_enabled else [],
         ) as plane,
         HttpTransport(plane.inner_connection) as transport,
         asyncio.TaskGroup() as group,
@@ -118,9 +130,10 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         tokens = InProcessTokens(plane.issuer)
         running = [
             *([group.create_task(pod_access.run())] if gives_pods_accounts else []),
-            group.create_task(_count_quotas(plane.registry, clock)),
-            group.create_task(_run_controllers(client, settings, nodes, access, tokens, meter, clock)),
         ]
+        if settings.node_enabled:
+            running.append(group.create_task(_count_quotas(plane.registry, clock)))
+            running.append(group.create_task(_run_controllers(client, settings, nodes, access, tokens, meter, clock)))
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, plane.inner_connection, access)
         finally:
@@ -152,7 +165,8 @@ async def _run_controllers(
     recorder = EventRecorder(client, "gangline.dev/node", DEFAULT_NAME, clock)
     manager = Manager(client, clock, recorder=recorder)
     pods, machines = manager.informer(Pod), manager.informer(core.Node)
-    with set_up_network(manager, client, pods, settings.logs, settings.node, access) as setup:
+    with ExitStack() as stack:
+        setup = stack.enter_context(set_up_network(manager, client, pods, settings.logs, settings.node, access))
         node = LocalKubelet(
             client,
             pods,
@@ -168,10 +182,16 @@ async def _run_controllers(
             network=setup.network,
         )
         inspection = NodeInspection(node.name, meter, partial(_pods_of_node, client, node.name))
-        nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock, inspection)
+        streams = nodes[node.name] = NodeStreams(node, NodeLogReader(settings.logs, clock), clock, inspection)
+        sources: list[KeySource] = []
+        if settings.service_cidr == SERVICE_RANGE:
+            services = manager.informer(core.Service)
+            cluster_ips = stack.enter_context(closing(ClusterIpProxy(services.cache, pods.cache, streams.connect_pod)))
+            sources = [InformerSource(services, own_key)]
+            manager.new_controller("cluster-ips", cluster_ips, sources, ControllerOptions(workers=1))
         if settings.default_scheduler_enabled:
             scheduler = DefaultScheduler(pods.cache, machines.cache, client, clock)
-            sources: list[KeySource] = [
+            sources = [
                 InformerSource(pods, own_key),
                 FreedCapacity(pods),
                 # All unbound pods may fit a node that has changed.

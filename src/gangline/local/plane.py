@@ -40,6 +40,7 @@ from gangline.apiserver.http.subresources import subresource_handlers
 from gangline.apiserver.proxy.handlers import proxy_handlers
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
+from gangline.apiserver.registry.service_allocator import SERVICE_CIDR
 from gangline.apiserver.serving.connections import ConnectionLimits
 from gangline.apiserver.serving.hosts import AllowedHosts
 from gangline.apiserver.serving.server import ConnectionGuard, GuardedServer, GuardedSite
@@ -98,6 +99,8 @@ class PlaneSettings(msgspec.Struct, frozen=True):
     """The file from which a plane whose folder is empty takes its certificates, so that it need not issue them."""
     token: str = ""
     """The administrator's token; a random one when empty."""
+    service_cidr: str = SERVICE_CIDR
+    """The range of cluster IPs that services get."""
     warn_on_inert_kinds: bool = True
     """Whether a client that creates an object that no controller acts on is warned. A real API server never warns."""
     users: Mapping[str, UserInfo] = {}
@@ -169,7 +172,14 @@ async def control_plane(
     admission = default_admission(
         store, catalog, clock, authorizer, roles, webhooks, settings.disabled_admission_plugins
     )
-    registry = Registry(store, catalog, clock, admission=admission, warn_on_inert_kinds=settings.warn_on_inert_kinds)
+    registry = Registry(
+        store,
+        catalog,
+        clock,
+        admission=admission,
+        warn_on_inert_kinds=settings.warn_on_inert_kinds,
+        service_cidr=settings.service_cidr,
+    )
     key = SigningKey(settings.service_account_key)
     issuer = TokenIssuer(store, key, clock)
     health_checks = {STORE_CHECK: lambda: store.health.problem}
@@ -209,7 +219,7 @@ async def control_plane(
     await ensure_default_roles(store, registry.timestamp())
     crds.serve_established()
     async with _serve_http(api, settings, keeper) as (url, open_socket), asyncio.TaskGroup() as group:
-        await ensure_api_service(registry, urlsplit(url).port or 443)
+        await ensure_api_service(registry, urlsplit(url).port or 443, settings.service_cidr)
         controllers = (
             collector,
             namespaces,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
+from gangline.api.core import Pod
 from gangline.base.clock import Clock
 from gangline.kube.podstreams import AttachedContainer, ContainerNotRunning, ContainerRef, LogOptions, RunningCommand
 from gangline.node.api.server import NodeApi, NodeInspection, connect_in_process
@@ -50,11 +51,17 @@ class NodeStreams:
             raise ContainerNotRunning("pod is not running")
         real_ports = [target.ports[str(port)] for target in targets if str(port) in target.ports]
         target = next(iter(targets))
-        # A program that does not know the port that its service was given listens on the one that the pod names.
-        for real_port in real_ports[:1]:
+        # A program may listen on the address of its pod, and on the port that the pod names: it need not know the one
+        # that its service was given.
+        places = [(host, number) for number in (*real_ports[:1], port) for host in (target.host, target.address)]
+        for host, number in dict.fromkeys(places[:-1]):
             with suppress(OSError):
-                return await connect(target, target.host, real_port)
-        return await connect(target, target.host, port)
+                return await connect(target, host, number)
+        return await connect(target, *places[-1])
+
+    async def connect_pod(self, pod: Pod, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to a port of a pod of this node. Raises `ContainerNotRunning` and OSError."""
+        return await self.connect(ContainerRef(pod.metadata.key, pod.metadata.uid, ""), port)
 
     async def connect_api(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await connect_in_process(self._api)

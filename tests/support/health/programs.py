@@ -143,7 +143,9 @@ _REPLICA = """
           containers:
             - {{name: {container}, image: "gangline/examples:1", command: {command}}}
 """
-PROGRAM_COMMAND, MPI_COMMAND = "[python, program.py]", '[mpirun, --allow-run-as-root, -np, "2", python, program.py]'
+PROGRAM_COMMAND = "[python, program.py]"
+# The node asks Open MPI to leave the CPU to others while it waits. This one does not.
+MPI_COMMAND = '[mpirun, --allow-run-as-root, --mca, mpi_yield_when_idle, "0", -np, "2", python, program.py]'
 
 
 def _tensorflow_job(**replicas: int) -> str:

@@ -23,10 +23,17 @@ from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import Authorizer, check_access
 from gangline.apiserver.auth.impersonation import ImpersonationError, impersonated_user
 from gangline.apiserver.auth.peer_certificate import peer_certificate
-from gangline.apiserver.errors import StatusError, UnknownFields
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest, unanswered_review
-from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
-from gangline.apiserver.http.list import list_page, parse_resource_version
+from gangline.apiserver.http.body import (
+    MAX_BODY_BYTES,
+    checked_object,
+    decoding_text,
+    read_applied,
+    read_object,
+    report_applied_duplicates,
+)
+from gangline.apiserver.http.list import ListPage, list_page, parse_resource_version
 from gangline.apiserver.http.negotiation import Representation, error_representation, negotiate
 from gangline.apiserver.http.nonresource import NO_SNIFFING, NonResourceHandler
 from gangline.apiserver.http.patch import APPLY_PATCH, patch_function
@@ -132,11 +139,12 @@ class ApiRequest(msgspec.Struct, frozen=True):
     @property
     def media_type(self) -> str:
         """The content type without parameters."""
-        return self.http.headers.get("Content-Type", "").partition(";")[0].strip()
+        return self.http.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
-    def decode_body(self, raw: bytes) -> JSON:
-        """The object in a body, decoded by its content type. Raises `StatusError`."""
-        return read_object(raw, self.http.headers.get("Content-Type", ""), self.served_kind.resource.kind)
+    def checked_object(self, raw: bytes, kind: ServedKind) -> JSON:
+        """The object in a body, which must be of this kind. Raises `StatusError`."""
+        content_type, validation = self.http.headers.get("Content-Type", ""), self.query.get("fieldValidation", "")
+        return checked_object(kind, raw, content_type, validation, self.warnings.append)
 
 
 class ApiHandler:
@@ -257,7 +265,9 @@ class ApiHandler:
         if (aggregated := self._aggregated.get(info.group)) is not None:
             return await self._serve_aggregated(http, aggregated, verb, info)
         is_review = info in self._reviews
-        served_kind = None if is_review else self._catalog.find(info.group, info.version, info.plural)
+        # A Binding is not stored: it is a write to a pod.
+        plural = "pods" if (info.group, info.plural) == ("", "bindings") else info.plural
+        served_kind = None if is_review else self._catalog.find(info.group, info.version, plural)
         if served_kind is None and not is_review:
             return self._unknown_resource(info)
         if info.is_proxy:
@@ -306,7 +316,7 @@ class ApiHandler:
         accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
         representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
         raw = await read_body(http)
-        body = read_object(raw, http.headers.get("Content-Type", ""), self._reviews.kind_name(info))
+        body = read_object(raw, http.headers.get("Content-Type", ""), self._reviews.kind_name(info)).object
         manager, validation = (
             manager_name(http.query.get("fieldManager", ""), agent),
             http.query.get("fieldValidation", ""),
@@ -367,12 +377,11 @@ class ApiHandler:
             if served_kind.custom:
                 return _page_not_found()
             raise apierrors.no_such_resource()
-        if info.subresource not in ("", "status") and served_kind.strategy.part(info.subresource) is None:
+        is_part = info.subresource in ("", "status") or served_kind.strategy.part(info.subresource) is not None
+        if not is_part or info.plural != served_kind.resource.plural:
             return await self._serve_subresource(request)
         if info.subresource == "status" and not served_kind.has_status:
-            if served_kind.custom:
-                raise apierrors.not_found(served_kind.resource, info.name)
-            raise apierrors.no_such_resource()
+            raise self._no_subresource(served_kind, info)
         if (
             served_kind.resource.namespaced
             and not info.namespace
@@ -391,10 +400,10 @@ class ApiHandler:
             if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
                 raise apierrors.method_not_allowed()
             return await self._verb_handlers[request.verb](request)
-        name = "proxy" if info.is_proxy else info.subresource
-        handler = self._subresource_handler(served_kind, name)
+        handler = self._subresource_handler(served_kind, info)
         if handler is None:
-            raise apierrors.no_such_resource()
+            raise self._no_subresource(served_kind, info)
+        name = "proxy" if info.is_proxy else info.subresource
         if name in CONNECTIONS:
             await self._admit_connection(request, name)
         return await handler(request)
@@ -411,9 +420,16 @@ class ApiHandler:
         context = WriteContext(user=request.user, subresource=subresource)
         await self._registry.admit_subresource(context, served_kind, info.key, options, WriteOperation.CONNECT)
 
-    def _subresource_handler(self, served_kind: ServedKind, name: str) -> SubresourceHandler | None:
+    @staticmethod
+    def _no_subresource(served_kind: ServedKind, info: RequestInfo) -> StatusError:
+        return (
+            apierrors.not_found(served_kind.resource, info.name) if served_kind.custom else apierrors.no_such_resource()
+        )
+
+    def _subresource_handler(self, served_kind: ServedKind, info: RequestInfo) -> SubresourceHandler | None:
         """The handler of a subresource: the resource's own, or the generic one if the resource has the subresource."""
-        own = self._subresource_handlers.get((*served_kind.resource.group_resource, name))
+        name = "proxy" if info.is_proxy else info.subresource
+        own = self._subresource_handlers.get((info.group, info.plural, name))
         if own is None and served_kind.resource.subresource(name) is not None:
             return self._subresource_handlers.get(("", "", name))
         return own
@@ -436,6 +452,9 @@ class ApiHandler:
         representation = self._representation(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
         page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
+        return self._list_response(request, representation, page)
+
+    def _list_response(self, request: ApiRequest, representation: Representation, page: ListPage) -> web.StreamResponse:
         items = [request.served_kind.served_bytes(record.data) for record in page.records]
         body = representation.encode_list(request.served_kind.object_kind, items, page.metadata)
         return api_response(request, representation, body)
@@ -467,8 +486,7 @@ class ApiHandler:
         representation = self._representation(request)
         check_write_options(request.verb, request.query)
         raw = await request.read_body()
-        body = request.decode_body(raw)
-        _check_body(request, body, raw)
+        body = request.checked_object(raw, request.served_kind)
         ensure_metadata(body)
         _record_object(request, body)
         check_namespace(request.served_kind, request.info.namespace, body["metadata"])
@@ -479,8 +497,7 @@ class ApiHandler:
         representation = self._representation(request)
         check_write_options(request.verb, request.query)
         raw = await request.read_body()
-        body = request.decode_body(raw)
-        _check_body(request, body, raw)
+        body = request.checked_object(raw, request.served_kind)
         ensure_metadata(body)
         _record_object(request, body)
         check_object_key(request.served_kind, request.info.key, body)
@@ -508,17 +525,15 @@ class ApiHandler:
             request.served_kind, media, raw, validation=context.field_validation, warn=request.warnings.append
         )
         check_write_options(request.verb, request.query)
-        try:
-            result = await self._registry.update(context, request.served_kind, request.info.key, transform)
-        except UnknownFields as error:
-            raise apierrors.invalid_patch(raw.decode(errors="replace"), error.message) from error
+        result = await self._registry.update(context, request.served_kind, request.info.key, transform)
         return _write_response(request, representation, result)
 
     async def _apply(self, request: ApiRequest, raw: bytes) -> WriteResult:
         check_write_options(RequestVerb.PATCH, request.query, apply=True)
-        config, force = read_yaml(raw), query_flag(request.query, "force")
+        body, force = read_applied(raw), query_flag(request.query, "force")
         context = msgspec.structs.replace(request.write_context(), check_create=partial(self._check_create, request))
-        return await self._registry.apply(context, request.served_kind, request.info.key, config, force=force)
+        report_applied_duplicates(body, context.field_validation, request.warnings.append)
+        return await self._registry.apply(context, request.served_kind, request.info.key, body.object, force=force)
 
     def _check_create(self, request: ApiRequest) -> None:
         """Check that the user of an update may create the object, which does not exist. Raises `StatusError` (403)."""
@@ -539,17 +554,14 @@ class ApiHandler:
         representation = self._representation(request)
         options = await self._deletion_options(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
-        namespace = request.info.namespace
-        deleted = await self._registry.delete_collection(
-            request.served_kind, namespace, selection, options, request.user
-        )
-        metadata: JSON = {"resourceVersion": str(self._registry.store.revision)}
-        body = representation.encode_list(request.served_kind.object_kind, deleted, metadata)
-        return api_response(request, representation, body)
+        page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
+        await self._registry.delete_all(request.served_kind, page.records, options, request.user)
+        # As they were before: kube-apiserver returns the list that it has deleted.
+        return self._list_response(request, representation, page)
 
     async def _deletion_options(self, request: ApiRequest) -> DeletionOptions:
         raw = await request.read_body()
-        body = request.decode_body(raw) if raw else None
+        body = _sent_options(raw, request.http.headers.get("Content-Type", "")) if raw else None
         if request.trail is not None and body is not None:
             request.trail.set_options(body)
         return deletion_options(body, request.query)
@@ -564,6 +576,16 @@ def _labels(info: RequestInfo, verb: RequestVerb, served_kind: ServedKind) -> Re
     subresource = name if served_kind.resource.subresource(name) is not None else ""
     scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
     return RequestLabels(verb.upper(), info.group, info.version, info.plural, subresource, scope)
+
+
+def _sent_options(raw: bytes, content_type: str) -> JSON:
+    """The options in the body of a deletion. kube-apiserver has no code for those that it cannot decode."""
+    try:
+        return read_object(raw, content_type, "DeleteOptions").object
+    except StatusError as error:
+        if error.code != 400:
+            raise
+        raise apierrors.untyped_error(decoding_text(error)) from error
 
 
 def _decoded_path(http: web.BaseRequest) -> str:
@@ -598,11 +620,6 @@ async def read_body(http: web.BaseRequest) -> bytes:
         raise apierrors.bad_request(f"the body of the request is incomplete: {error}") from error
     except web.HTTPRequestEntityTooLarge:
         raise apierrors.body_too_large(MAX_BODY_BYTES) from None
-
-
-def _check_body(request: ApiRequest, body: JSON, raw: bytes) -> None:
-    check_kind(request.served_kind, body)
-    check_fields(request.served_kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
 
 
 def _record_object(request: ApiRequest, body: JSON) -> None:

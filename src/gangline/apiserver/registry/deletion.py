@@ -3,6 +3,7 @@
 A DELETE marks the object, shortens its grace period, or removes it from the store.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -14,12 +15,11 @@ from gangline.apiserver.kinds.scheduling import PRIORITY_CLASSES, SYSTEM_PRIORIT
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import ServedKind, is_core_resource, orphans_by_default, returns_deleted_object
 from gangline.apiserver.registry.object_meta import rfc3339
-from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.service_allocator import ServiceAllocator
 from gangline.apiserver.registry.storage import decode_record, encode_object, storage_form, storage_path
 from gangline.apiserver.registry.writes import MAX_COMMIT_ATTEMPTS, WriteContext, WriteResult
 from gangline.apiserver.store.errors import StaleWrite
-from gangline.apiserver.store.paths import collection_prefix, split_path
+from gangline.apiserver.store.paths import split_path
 from gangline.apiserver.store.records import StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.users import SERVER_USER, UserInfo
@@ -210,30 +210,22 @@ class Deleter:
             await self._admission.validate(request)
         return request.warnings
 
-    async def delete_collection(
+    async def delete_all(
         self,
         served_kind: ServedKind,
-        namespace: str,
-        selection: Selection,
+        records: Iterable[StoreRecord],
         options: DeletionOptions,
         user: UserInfo = SERVER_USER,
-    ) -> list[bytes]:
-        """Delete every selected object. Returns the objects, encoded; one deleted meanwhile by others is left out."""
+    ) -> None:
+        """Delete these objects, as far as they are still there. Raises `StatusError`."""
         context = WriteContext(dry_run=options.dry_run, user=user)
-        deleted: list[bytes] = []
-        prefix = collection_prefix(served_kind.storage_group, served_kind.resource.plural, namespace)
-        for record in self._store.range(prefix).records:
-            if selection and not selection.matches(record):
-                continue
+        for record in records:
             path = split_path(record.path)
             try:
-                result = await self._delete(context, served_kind, Key(path.namespace, path.name), options)
+                await self._delete(context, served_kind, Key(path.namespace, path.name), options)
             except StatusError as error:
                 if error.code != 404:
                     raise
-            else:
-                deleted.append(record.data if result.is_status else result.data)
-        return deleted
 
     async def _commit(self, served_kind: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
         if step.marked_object is not None and step.marked_object != old:

@@ -18,7 +18,7 @@ from gangline.apiserver.registry.admission import NO_ADMISSION, AdmissionChain, 
 from gangline.apiserver.registry.catalog import Catalog, ServedKind
 from gangline.apiserver.registry.creations import CreationTracker
 from gangline.apiserver.registry.deletion import Deleter, is_deletion_complete
-from gangline.apiserver.registry.service_allocator import ServiceAllocator
+from gangline.apiserver.registry.service_allocator import SERVICE_CIDR, ServiceAllocator
 from gangline.apiserver.registry.storage import decode_record, encode_object, storage_form, storage_path
 from gangline.apiserver.registry.writes import (
     MAX_COMMIT_ATTEMPTS,
@@ -50,16 +50,17 @@ class Registry:
         *,
         admission: AdmissionChain = NO_ADMISSION,
         warn_on_inert_kinds: bool = True,
+        service_cidr: str = SERVICE_CIDR,
     ) -> None:
         """With `warn_on_inert_kinds`, creating an object that no controller acts on returns a warning."""
         self.store, self.catalog, self._clock = store, catalog, clock
-        self._admission, self._service_allocator = admission, ServiceAllocator(store)
+        self._admission, self._service_allocator = admission, ServiceAllocator(store, service_cidr)
         self._warn_on_inert_kinds = warn_on_inert_kinds
         # Locks by namespace, as long as somebody holds or awaits them.
         self._joint_commits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.creations = CreationTracker()
         deleter = Deleter(store, self._service_allocator, clock, admission)
-        self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
+        self.delete, self.delete_all = deleter.delete, deleter.delete_all
 
     def get(self, served_kind: ServedKind, key: Key) -> StoreRecord:
         """The stored object. Raises `StatusError` (404)."""
@@ -106,6 +107,7 @@ class Registry:
         name = metadata.get("name") or ""
         body["kind"], body["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         warnings = default_and_prune(context, served_kind, body)
+        warnings += object_meta.drop_duplicate_owners(metadata, patched=managed is not None)
         # Before the server adds fields of its own: no manager owns those.
         owners = managed if managed is not None else managed_fields(context, served_kind, None, body, now)
         set_managed_fields(served_kind, body, owners)
@@ -268,6 +270,7 @@ class Registry:
         new["kind"], new["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         sent_managed_fields = new["metadata"].get("managedFields")
         request.warnings.extend(default_and_prune(context, served_kind, new))
+        request.warnings.extend(object_meta.drop_duplicate_owners(new["metadata"], patched=not context.is_put))
         if sent_managed_fields == []:
             # Unlike an absent list, an empty one asks the server to forget the owners; defaulting removed it.
             new["metadata"]["managedFields"] = []

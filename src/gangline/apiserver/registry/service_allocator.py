@@ -26,8 +26,9 @@ class _AllocationPools(msgspec.Struct, frozen=True):
 class ServiceAllocator:
     """Allocates addresses and ports. The pools are read from the store at first use and kept in memory since."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, cidr: str = SERVICE_CIDR) -> None:
+        """`cidr` is the range of new cluster IPs. Services of other ranges keep what they have."""
+        self._store, self._cidr = store, cidr
         self._pools: _AllocationPools | None = None
 
     @contextmanager
@@ -103,7 +104,7 @@ class ServiceAllocator:
         if self._pools is None:
             specs = [msgspec.json.decode(record.data)["spec"] for record in self._store.range(SERVICES_PREFIX).records]
             ports = {number for spec in specs for number in _node_ports(spec)}
-            self._pools = _AllocationPools(AddressPool(SERVICE_CIDR, map(_cluster_ip, specs)), PortPool(ports))
+            self._pools = _AllocationPools(AddressPool(self._cidr, map(_cluster_ip, specs)), PortPool(ports))
         return self._pools
 
 

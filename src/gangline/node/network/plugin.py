@@ -4,8 +4,10 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from gangline.node.network.loopback_addresses import LoopbackAddresses
 from gangline.node.network.namespaces import Isolation
 from gangline.node.pod_types import RunPod
+from gangline.node.ports import LOOPBACK
 
 
 class PortAllocator(Protocol):
@@ -39,6 +41,10 @@ class NoPortAllocator:
 class NetworkPlugin(Protocol):
     """The network that pods are in."""
 
+    def address(self, pod: RunPod) -> str:
+        """The address of a pod, from its start to `leave`."""
+        ...
+
     async def join(self, pod: RunPod) -> Isolation | None:
         """The namespaces that the pod's processes enter; None for the machine's own. Raises `NetworkUnavailable`."""
         ...
@@ -58,12 +64,21 @@ class NetworkPlugin(Protocol):
 
 
 class SharedNetwork:
-    """All pods are in the machine's own network."""
+    """All pods are in the machine's own network, with addresses of the loopback interface."""
+
+    def __init__(self) -> None:
+        self._addresses = LoopbackAddresses()
+
+    def address(self, pod: RunPod) -> str:
+        if pod.spec.host_network:
+            return LOOPBACK
+        return self._addresses.claim(pod.metadata.uid, pod.status.pod_ip)
 
     async def join(self, pod: RunPod) -> Isolation | None:
         return None
 
-    async def leave(self, uid: str) -> None: ...
+    async def leave(self, uid: str) -> None:
+        self._addresses.release(uid)
 
     @property
     def tcp_socket(self) -> None:

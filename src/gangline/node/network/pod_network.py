@@ -143,6 +143,9 @@ class PodNetwork:
 
     # Pods
 
+    def address(self, pod: RunPod) -> str:
+        return self._addresses.address_of(pod.metadata.key)
+
     async def join(self, pod: RunPod) -> Isolation:
         key = pod.metadata.key
         self._write_hosts({key.namespace})
@@ -201,10 +204,17 @@ async def proxy_connection(reader: asyncio.StreamReader, writer: asyncio.StreamW
             server_reader, server_writer = await asyncio.open_connection(host, port)
         except OSError:
             return
-        with contextlib.closing(server_writer):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_copy_stream(reader, server_writer))
-                group.create_task(_copy_stream(server_reader, writer))
+        await join_connections((reader, writer), (server_reader, server_writer))
+
+
+async def join_connections(
+    one: tuple[asyncio.StreamReader, asyncio.StreamWriter], other: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+) -> None:
+    """Copy in both directions until both have ended. The other connection is closed then."""
+    with contextlib.closing(other[1]):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_copy_stream(one[0], other[1]))
+            group.create_task(_copy_stream(other[0], one[1]))
 
 
 async def _copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

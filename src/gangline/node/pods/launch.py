@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gangline.node.checkpoint import KillReason, PodFolder, RunFiles, RunRecord
-from gangline.node.environment import ConfigMissing, container_env, environment_refs, expand
+from gangline.node.environment import HOST_IP, ConfigMissing, container_env, environment_refs, expand
 from gangline.node.network.namespaces import Isolation
 from gangline.node.pod_types import RunContainer, RunPod
 from gangline.node.pods.context import NodeContext
@@ -26,6 +26,7 @@ class PodSandbox(msgspec.Struct, frozen=True):
     folder: PodFolder
     volumes: Mapping[str, Path] = {}
     isolation: Isolation | None = None
+    address: str = HOST_IP
 
 
 class LaunchedContainer(msgspec.Struct, frozen=True):
@@ -63,14 +64,14 @@ class ContainerLauncher:
         except BaseException:
             context.devices.free(devices)
             raise
-        return LaunchedContainer(record, process, self._target(config, spec, process.pid))
+        return LaunchedContainer(record, process, self._target(config, spec, process.pid, sandbox))
 
     async def adopted_target(
         self, process: SupervisedProcess, record: RunRecord, sandbox: PodSandbox
     ) -> ContainerTarget:
         """The target of a process of an earlier node, whose configuration is resolved again. Raises as `launch`."""
         config = await self._resolve_config(process.files, record, sandbox)
-        return self._target(config, self._context.runtime.process_spec(config), process.pid)
+        return self._target(config, self._context.runtime.process_spec(config), process.pid, sandbox)
 
     def watch_memory(self, process: SupervisedProcess) -> None:
         """Have the node's watchdog enforce the memory limit, unless a cgroup does."""
@@ -129,13 +130,16 @@ class ContainerLauncher:
             ports.take_back(self._pod)
             raise
 
-    def _target(self, config: ContainerConfig, spec: ProcessSpec, pid: int) -> ContainerTarget:
+    def _target(self, config: ContainerConfig, spec: ProcessSpec, pid: int, sandbox: PodSandbox) -> ContainerTarget:
         written = {port.name: port.container_port for port in self._spec.ports if port.name}
         # A real port that the node allocated wins over the number in the spec.
         ports = {**written, **self._context.ports.pod_ports(self._pod)}
         target = self._context.runtime.target(config, spec, ports, pid)
         return msgspec.structs.replace(
-            target, tcp_socket=self._context.network.tcp_socket, attach_socket=attach_socket(config.record)
+            target,
+            address=sandbox.address,
+            tcp_socket=self._context.network.tcp_socket,
+            attach_socket=attach_socket(config.record),
         )
 
     def _create_cgroup(self, run_id: str) -> tuple[Path, ...]:
@@ -163,8 +167,7 @@ async def resolve_config(
     Raises `ConfigMissing`, `VolumeMissing` and `KubeError`.
     """
     configuration = await reader.read_configuration(pod.metadata.namespace, environment_refs(spec))
-    if sandbox.isolation is not None:
-        configuration = msgspec.structs.replace(configuration, address=sandbox.isolation.address)
+    configuration = msgspec.structs.replace(configuration, address=sandbox.address)
     env = container_env(spec, pod, configuration)
     mounts = []
     for number, mount in enumerate(spec.volume_mounts):

@@ -80,6 +80,7 @@ class PodWorker:
         self._fault_tasks: list[WorkerTask] = []
         self._volumes: dict[str, Path] = {}
         self._isolation: Isolation | None = None
+        self._address = HOST_IP
         # The phase as last reported; and whether the API had a terminal phase when the worker began: then nothing is
         # reported any more.
         self._phase = ""
@@ -145,6 +146,7 @@ class PodWorker:
             self._deleted = True
             return
         self._start_time = self._start_time or self._context.clock.now()
+        self._address = self._context.network.address(pod)
         async with asyncio.TaskGroup() as group:
             self._create_containers(pod, group)
             tasks = [
@@ -266,7 +268,7 @@ class PodWorker:
             pod.metadata.uid,
             tuple(gate.condition_type for gate in pod.spec.readiness_gates),
             self._previous_conditions(),
-            self._isolation.address if self._isolation is not None else HOST_IP,
+            self._address,
         )
         # Before the status: a client that sees the end of a program also sees its last progress report.
         self._report_progress()
@@ -368,7 +370,7 @@ class PodWorker:
             if spec.name not in self._containers:
                 container = self._add_ephemeral(spec, pod, group)
                 if self._prepared.is_set():
-                    container.set_sandbox(PodSandbox(self.folder, self._volumes, self._isolation))
+                    container.set_sandbox(PodSandbox(self.folder, self._volumes, self._isolation, self._address))
         for spec in (*pod.spec.containers, *pod.spec.init_containers):
             known = self._containers.get(spec.name)
             if known is not None and known.spec.resources != spec.resources:
@@ -391,7 +393,7 @@ class PodWorker:
                     self._context.record_event(pod, "Warning", "FailedMount", f"MountVolume.SetUp failed: {problem}")
                 await self._context.clock.sleep(self._context.settings.retry_interval)
         for container in self.containers:
-            container.set_sandbox(PodSandbox(self.folder, self._volumes, self._isolation))
+            container.set_sandbox(PodSandbox(self.folder, self._volumes, self._isolation, self._address))
         self._prepared.set()
         self.wake()
 

@@ -111,8 +111,9 @@ class ContainerTarget(msgspec.Struct, frozen=True):
     ports: Mapping[str, int] = {}
     # Paths of the container on this machine.
     paths: PathMapping = PathMapping({})
-    # The address that the container listens on.
+    # The address that the container listens on; and that of its pod, on which it may listen instead.
     host: str = LOOPBACK
+    address: str = LOOPBACK
     # Words before a command that make it run in the container, without and with a terminal.
     prefix: tuple[str, ...] = ()
     # Creates a socket that reaches the container; None where any socket does.

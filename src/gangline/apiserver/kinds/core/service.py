@@ -14,6 +14,7 @@ from gangline.apiserver.kinds.core import service_ips
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import containers, probes
+from gangline.base.host_features import POD_RANGE
 from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -237,12 +238,16 @@ def _validate_external_ips(spec: JSON) -> list[FieldProblem]:
     return problems
 
 
+_POD_ADDRESSES = ipaddress.ip_network(POD_RANGE)
+"""Pods of a local cluster have loopback addresses of their own, which kube-apiserver would not take as endpoints."""
+
+
 def validate_endpoint_ip(address: str, path: str) -> list[FieldProblem]:
     """Problems of an address that is unspecified, loopback, link-local or link-local multicast."""
     value = ipaddress.ip_address(address)
     rules = (
         (value.is_unspecified, "may not be unspecified"),
-        (value.is_loopback, "may not be in the loopback range"),
+        (value.is_loopback and value not in _POD_ADDRESSES, "may not be in the loopback range"),
         (value.is_link_local, "may not be in the link-local range"),
         (
             value.is_multicast and str(value).startswith(("224.0.0.", "ff02")),

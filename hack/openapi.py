@@ -69,8 +69,8 @@ DECLARED = (
     "resource",
     "storage",
 )
-# Proxies lead to a network that is not there; component statuses are deprecated.
-WITHOUT = {("pods", "proxy"), ("services", "proxy"), ("nodes", "proxy"), ("componentstatuses", "")}
+# Component statuses are deprecated.
+WITHOUT = {("componentstatuses", "")}
 
 # A custom resource whose every name is easily found and replaced.
 GROUP, VERSION, KIND, PLURAL = "sentinelgroup.test", "v777", "Sentinelkind", "sentinelkinds"

@@ -15,7 +15,7 @@ from gangline.apiserver.tables.columns import TableColumn
 from gangline.apiserver.tables.table import GENERIC_PRINTER, TablePrinter, age_cell, object_name
 from gangline.schema.typed import published
 
-_MAX_HOSTS, _MAX_ADDRESS_LENGTH = 3, 16
+_MAX_HOSTS = 3
 Cell = tuple[str, Any] | Callable[[JSON], Any]
 
 
@@ -68,8 +68,7 @@ def _ingress_hosts(obj: JSON) -> str:
 
 def _ingress_address(obj: JSON) -> str:
     points = _field(obj, "status.loadBalancer.ingress") or ()
-    text = ",".join(sorted({point.get("ip") or point.get("hostname") or "" for point in points} - {""}))
-    return text if len(text) <= _MAX_ADDRESS_LENGTH else f"{text[: _MAX_ADDRESS_LENGTH - 3]}..."
+    return ",".join(sorted({point.get("ip") or point.get("hostname") or "" for point in points} - {""}))
 
 
 def _class_parameters(obj: JSON) -> str:

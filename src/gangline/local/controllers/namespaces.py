@@ -22,6 +22,8 @@ ROOT_CA_DESCRIPTION = (
 )
 AUTHENTICATION_CONFIG = "extension-apiserver-authentication"
 """The ConfigMap in kube-system by which other servers know the users that this server passes on to them."""
+LEGACY_TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
+"""The ConfigMap in kube-system that says since when the use of old tokens is recorded."""
 PROXY_CLIENT = "front-proxy-client"
 """The common name of the certificate with which it passes them on."""
 DEFAULT_OBJECTS = (("", "serviceaccounts", "default"), ("", "configmaps", ROOT_CA))
@@ -82,6 +84,9 @@ class NamespaceController:
             await self._publish(name, ROOT_CA, {"ca.crt": bundle}, {"kubernetes.io/description": ROOT_CA_DESCRIPTION})
             if name == "kube-system":
                 await self._publish(name, AUTHENTICATION_CONFIG, authentication_config(bundle))
+        if name == "kube-system" and not self._registry.store.has(object_path("", "configmaps", name, LEGACY_TRACKING)):
+            since = {"since": self._registry.timestamp()[:10]}
+            await self._ensure_object("configmaps", name, {"metadata": {"name": LEGACY_TRACKING}, "data": since})
 
     async def publish_ca(self) -> None:
         """Bring the CA bundle in every namespace up to date."""

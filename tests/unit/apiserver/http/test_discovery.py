@@ -142,8 +142,3 @@ def test_names_come_from_the_status_once_accepted() -> None:
     crd["status"] = {"acceptedNames": {"plural": "gadgets", "kind": "Gadget", "listKind": "GadgetCollection"}}
     assert crd_resources(crd)[0].list_kind == "GadgetCollection"
     assert crd_resources(crd)[0].singular == "gadget"
-
-
-def test_unsupported_resources_are_not_listed() -> None:
-    names = {f"{item.plural}/{part.name}" for item in builtin_resources() for part in item.subresources}
-    assert not {name for name in names if name.endswith("/proxy")}

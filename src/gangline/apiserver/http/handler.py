@@ -278,12 +278,7 @@ class ApiHandler:
         served_kind = None if is_review else self._catalog.find(info.group, info.version, plural)
         if served_kind is None and not is_review:
             return self._unknown_resource(info)
-        if info.is_proxy:
-            verb = verb or RequestVerb.GET  # every method is passed on
-        elif served_kind is not None and served_kind.custom and verb is None and http.method in ("PUT", "PATCH"):
-            raise apierrors.bad_request("name must be provided")
-        elif verb is None or (http.method == "HEAD" and (served_kind is None or not served_kind.custom)):
-            raise apierrors.method_not_allowed()
+        verb = _allowed_verb(http.method, verb, info, is_custom=served_kind is not None and served_kind.custom)
         if served_kind is None:
             return await self._serve_review(http, user, verb, info, warnings)
         if served_kind.deprecation_warning:
@@ -595,6 +590,17 @@ class ApiHandler:
             routed=not request.served_kind.custom,
             listing=request.verb in (RequestVerb.LIST, RequestVerb.WATCH),
         )
+
+
+def _allowed_verb(method: str, verb: RequestVerb | None, info: RequestInfo, *, is_custom: bool) -> RequestVerb:
+    """The verb of a request for a resource. Raises `StatusError` if kube-apiserver has no route for the method."""
+    if info.is_proxy:
+        return verb or RequestVerb.GET  # every method is passed on
+    if is_custom and verb is None and method in ("PUT", "PATCH"):
+        raise apierrors.bad_request("name must be provided")
+    if verb is None or (method == "HEAD" and not is_custom):
+        raise apierrors.method_not_allowed()
+    return verb
 
 
 def _check_page_method(http: web.BaseRequest, page: NonResourceResponse) -> None:

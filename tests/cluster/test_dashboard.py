@@ -77,7 +77,7 @@ async def test_a_viewer_of_one_namespace_sees_exactly_its_jobs(
             async with http.get(f"{url}/") as page:
                 assert (page.status, "<title>" in await page.text()) == (200, True)
             assert (await browser.call("GET", "/api/jobs"))[0] == 401
-            assert (await browser.call("POST", "/api/login", {"token": "made up"}))[0] == 401
+            assert (await browser.call("POST", "/api/login", {"token": "made-up"}))[0] == 401
             assert (await browser.call("POST", "/api/login", {"token": token}))[0] == 200
             session = await browser.get("/api/session")
             assert (session["user"], session["local"]) == (f"system:serviceaccount:{namespace}:viewer", False)
@@ -90,7 +90,7 @@ async def test_a_viewer_of_one_namespace_sees_exactly_its_jobs(
             async with browser.stream(f"view=board&namespace={other_namespace}") as events:
                 snapshot = await anext(events)
             assert snapshot.data["rows"] == []
-            assert "may not list tfjobs" in snapshot.data["refused"][0]["message"]
+            assert any("may not list tfjobs" in one["message"] for one in snapshot.data["refused"])
             for path in ("", "/logs", "/why", "/curves"):
                 assert (await browser.call("GET", f"/api/jobs/{other_namespace}/tfjobs/theirs{path}"))[0] == 403
 
@@ -110,7 +110,7 @@ async def test_a_viewer_of_one_namespace_sees_exactly_its_jobs(
                 else:
                     pytest.fail("the page does not follow")
     sent = [
-        event["user"]["username"]
+        event["user"].get("username", "")
         for event in read_events(cluster.layout.audit_log)
         if str(event.get("userAgent", "")).startswith("gangline-dashboard/")
         and datetime.fromisoformat(event["requestReceivedTimestamp"]) >= began

@@ -121,6 +121,9 @@ class CrdController:
                 _set_condition(status, "Established", "True", "InitialNamesAccepted", message, now)
 
         self._heads[crd["metadata"]["name"]]["status"]["acceptedNames"] = decision.accepted
+        if not decision.reason:
+            # Before the status says so: a client may ask for the resource at once.
+            self._serve({**crd, "status": {**before, "acceptedNames": decision.accepted}})
         await self._edit(crd, API_SERVER_STATUS_CALL, accept)
         self._reconsider_names(crd)
 

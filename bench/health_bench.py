@@ -42,6 +42,7 @@ from gangline.health.watcher import HangWatcher
 from gangline.jobs import reconciler
 from gangline.jobs.goodput import GoodputBook, plan_with_goodput
 from gangline.local.cluster import LocalCluster, LocalSettings
+from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
 from support.cluster.operators import GANGLINE_OPERATOR, run_operator
 from support.servers.real import find_assets
@@ -172,7 +173,9 @@ async def measure_here(folder: Path, jobs: int, seconds: float) -> Figures:
     """The CPU of watch and ledger while so many jobs run."""
     meter, written = CpuMeter(), JobWrites()
     asyncio.get_running_loop().set_task_factory(meter.task_factory("watch"))
-    settings = LocalSettings(folder=folder, logs=folder / "pods")
+    # A node takes 110 pods unless it is told otherwise.
+    node = NodeSettings(capacity={"pods": str(2 * jobs)})
+    settings = LocalSettings(folder=folder, logs=folder / "pods", node=node)
     with _metered(meter):
         async with embedded_plane(settings, SystemClock()) as plane:
             with plane.store.observe(written.see):
@@ -186,7 +189,6 @@ async def measure_here(folder: Path, jobs: int, seconds: float) -> Figures:
                 elapsed = time.perf_counter() - began
                 used = {"watch": meter.seconds["watch"], "ledger": meter.seconds["ledger"], "all": cpu_seconds() - cpu}
                 stalled = [one for one in await _jobs(plane) if one.status.condition(ConditionType.STALLED)]
-            await _delete_jobs(plane)
     assert not stalled, stalled
     return {"elapsed": elapsed, "cpu": used, "writes": written.all, "extra_writes": written.extra}
 
@@ -227,11 +229,6 @@ async def _jobs(plane: LocalCluster) -> list[PyTorchJob]:
 async def _all_run(plane: LocalCluster, jobs: int) -> bool:
     running = [one for one in await _jobs(plane) if one.status.holds(ConditionType.RUNNING)]
     return len(running) == jobs
-
-
-async def _delete_jobs(plane: LocalCluster) -> None:
-    for one in await _jobs(plane):
-        await plane.client.delete(PyTorchJob, one.metadata.key)
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:

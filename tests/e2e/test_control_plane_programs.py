@@ -13,6 +13,7 @@ import pytest
 from support.cluster.clients import DetachedPlane, Kubectl, find_kubectl
 from support.requirements import skip_or_fail
 from support.servers.real import LoggedProcess, free_ports
+from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("clients")]
 
@@ -89,6 +90,10 @@ def test_kube_controller_manager_runs_all_default_controllers(plane: DetachedPla
     with program(plane, "kube-scheduler"), program(plane, "kube-controller-manager", *flags) as log:
         kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
         kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+        kubectl("expose", "deployment", "web", "--port=80")
+        wait_until_blocking(
+            lambda: "web" in kubectl("get", "endpointslices", "-o", "name"), "no endpoint slice of the service"
+        )
         kubectl("create", "namespace", "gone")
         kubectl("delete", "namespace", "gone", "--timeout=60s")
         kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=60s")

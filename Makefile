@@ -95,7 +95,8 @@ test-soak: dev ## long faults and fuzzing: 200 kills of store and server, 500 po
 	GANGLINE_GOODPUT_HISTORIES=1000 $(BIN)/python -m pytest tests/property/test_goodput.py --timeout 1800
 	GANGLINE_STARTS=30 $(BIN)/python -m pytest tests/contract/test_brownout.py --timeout 600
 	$(BIN)/python -m pytest tests/unit/health tests/property/test_hang_watch.py --timeout 600
-	GANGLINE_QUIET_TURNS=7 GANGLINE_LONG_TURNS=1 $(BIN)/python -m pytest -n 8 -m "not frameworks" -k "quiet or suspended" tests/e2e/test_hangs.py
+	GANGLINE_QUIET_TURNS=7 $(BIN)/python -m pytest -n 6 -m "not frameworks" -k "quiet or suspended" tests/e2e/test_hangs.py
+	GANGLINE_QUIET_TURNS=0 GANGLINE_LONG_TURNS=1 $(BIN)/python -m pytest -n 8 -m "not frameworks" -k "minutes or suspended" tests/e2e/test_hangs.py
 	GANGLINE_FUZZ_SECONDS=600 $(BIN)/python -m pytest -s tests/attacks/test_fuzz.py
 	GANGLINE_TEAMS=200 $(BIN)/python -m pytest tests/e2e/test_first_failing_rank.py --timeout 4000
 	GANGLINE_RUNS=100 $(BIN)/python -m pytest tests/e2e/test_nothing_left.py --timeout 3000
@@ -157,9 +158,10 @@ crds: dev ## write manifests/crds anew
 manifests: dev ## write the Helm chart and the kustomize files anew
 	$(BIN)/python hack/manifests.py
 
-reference: dev ## write docs/reference, the tables of metrics and the stubs of the public packages anew
+reference: dev ## write docs/reference, docs/why, the tables of metrics and the stubs of the public packages anew
 	$(BIN)/python hack/stubs.py
 	$(BIN)/python hack/reference.py
+	$(BIN)/python hack/rule_pages.py
 	$(BIN)/python hack/metrics.py
 
 pictures: dev ## redraw docs/images from their text
@@ -168,12 +170,19 @@ pictures: dev ## redraw docs/images from their text
 web: ## build the dashboard's front end from web/ into the package (needs Node.js)
 	hack/web.sh
 
+docs: ## build the documentation site into site/; a warning is an error (fetches the generator the first time)
+	$(PYTHON) hack/docs_site.py build
+
+docs-serve: ## show the documentation site on this machine while you write
+	$(PYTHON) hack/docs_site.py serve
+
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock: ## re-resolve the pinned dependencies (needs uv)
 	$(LOCK) pyproject.toml -o requirements/runtime.txt
 	for extra in otel objectstore stacks; do $(LOCK) --extra $$extra -c requirements/runtime.txt pyproject.toml -o requirements/$$extra.txt; done
+	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	$(LOCK) --group build -o requirements/build.txt
 	$(LOCK) --group dev -c requirements/runtime.txt -c requirements/build.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what make made
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build
+	rm -rf $(VENV) dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .pdm-build

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bring other people's Kubernetes clients for tests/e2e/test_other_clients.py: Python packages into a virtual environment
-# of their own, and a Go controller built from tests/clients/gocontroller.
+# of their own, and a Go controller and webhooks built from tests/clients/gocontroller and gowebhook.
 #
 #   hack/clients.sh           bring what is not there yet, and print where each is
 #   hack/clients.sh --where   print where they go and do nothing
@@ -17,8 +17,12 @@ clients=$(cd "$(dirname "${BASH_SOURCE[0]}")/../tests/clients" && pwd)
 environment=$cache/clients-$(hash_of "$clients/requirements.txt")
 kubeflow=$cache/kubeflow-$(hash_of "$clients/kubeflow.txt")  # apart: it wants an old kubernetes
 tfjob=$cache/tfjob-$(hash_of "$clients/tfjob.txt")  # and this a much older one
-source=$clients/gocontroller
-controller=$cache/gocontroller-$(hash_of "$source/go.mod" "$source/go.sum" "$source/main.go")
+# program_of NAME: where the Go program in the folder of that name goes.
+program_of() {
+  printf '%s' "$cache/$1-$(hash_of "$clients/$1/go.mod" "$clients/$1/go.sum" "$clients/$1/main.go")"
+}
+controller=$(program_of gocontroller)
+webhook=$(program_of gowebhook)
 
 # install_packages FILE ENVIRONMENT [PYTHON]
 install_packages() {
@@ -41,6 +45,7 @@ if [ "${1:-}" != --where ]; then
   [ -f "$environment/complete" ] || install_packages requirements.txt "$environment"
   [ -f "$kubeflow/complete" ] || install_packages kubeflow.txt "$kubeflow"
   [ -f "$tfjob/complete" ] || install_old_packages tfjob.txt "$tfjob"
-  [ -x "$controller" ] || build_module "$source" "$controller"
+  [ -x "$controller" ] || build_module "$clients/gocontroller" "$controller"
+  [ -x "$webhook" ] || build_module "$clients/gowebhook" "$webhook"
 fi
-printf '%s\n' "$environment/bin/python" "$kubeflow/bin/python" "$tfjob/bin/python" "$controller"
+printf '%s\n' "$environment/bin/python" "$kubeflow/bin/python" "$tfjob/bin/python" "$controller" "$webhook"

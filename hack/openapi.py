@@ -2,9 +2,10 @@
 
     python hack/openapi.py    needs hack/kubernetes.sh to have run, and Go; a few seconds
 
-Writes four files to src/gangline/schema/data, all JSON, compressed; NOTICE there says whose work it is:
+Writes five files to src/gangline/schema/data, all JSON, compressed; NOTICE there says whose work it is:
 
     types.json.z        the schemas of all kinds, without descriptions, with what hack/gotypes knows about Go's types
+    columns.json.z      the columns of tables, of kinds whose rows are data
     discovery.json.z    groups, versions and resources; hashes of the documents
     protobuf.json.z     protobuf messages: the numbers and types of their fields
     documents.json.xz   the OpenAPI v3 documents, and two of custom resources as templates for others
@@ -50,13 +51,26 @@ SERVED = (
     "apis/scheduling.k8s.io/v1",
     "apis/coordination.k8s.io/v1",
     "apis/discovery.k8s.io/v1",
+    "apis/admissionregistration.k8s.io/v1",
+    "apis/apiregistration.k8s.io/v1",
+    "apis/certificates.k8s.io/v1",
+    "apis/flowcontrol.apiserver.k8s.io/v1",
+    "apis/networking.k8s.io/v1",
+    "apis/node.k8s.io/v1",
+    "apis/resource.k8s.io/v1",
 )
-# Known, but not served: the kinds have rules for them.
-KNOWN = ("apis/networking.k8s.io/v1",)
-# Of a group version: the only resources we serve or know. Others we serve whole.
-ONLY = {"apis/storage.k8s.io/v1": {"storageclasses"}, "apis/networking.k8s.io/v1": {"networkpolicies"}}
-# Proxies lead to a network that is not there; component statuses are deprecated.
-WITHOUT = {("pods", "proxy"), ("services", "proxy"), ("nodes", "proxy"), ("componentstatuses", "")}
+# Groups whose kinds are checked by what their schemas enumerate; the others have rules of their own.
+DECLARED = (
+    "admissionregistration",
+    "apiregistration",
+    "certificates",
+    "flowcontrol",
+    "networking",
+    "resource",
+    "storage",
+)
+# Component statuses are deprecated.
+WITHOUT = {("componentstatuses", "")}
 
 # A custom resource whose every name is easily found and replaced.
 GROUP, VERSION, KIND, PLURAL = "sentinelgroup.test", "v777", "Sentinelkind", "sentinelkinds"
@@ -67,8 +81,8 @@ def main() -> None:
         documents = {name: narrowed(name, fetch(server, f"/openapi/v3/{name}")) for name in SERVED}
         for root in ("api", "apis", "version", *sorted({"/".join(n.split("/")[:2]) for n in SERVED[1:]})):
             documents[root] = fetch(server, f"/openapi/v3/{root}")
-        known = {name: narrowed(name, fetch(server, f"/openapi/v3/{name}")) for name in KNOWN}
         groups = [fetch(server, path, AGGREGATED)["items"] for path in ("/api", "/apis")]
+        columns = dict(table_columns(server, [group for part in groups for group in part]))
         templates = {scope: template(server, scope) for scope in ("Namespaced", "Cluster")}
     discovery = {
         "groups": list(kept(groups[0] + groups[1])),
@@ -76,7 +90,8 @@ def main() -> None:
     }
     for folder in (DATA, VECTORS):
         folder.mkdir(exist_ok=True)
-    write(DATA / "types.json.z", zlib.compress(packed(types({**documents, **known})), 9))
+    write(DATA / "types.json.z", zlib.compress(packed(types(documents)), 9))
+    write(DATA / "columns.json.z", zlib.compress(packed(columns), 9))
     write(DATA / "discovery.json.z", zlib.compress(packed(discovery), 9))
     versions = [name.removeprefix("api/").removeprefix("apis/") for name in SERVED]
     write(DATA / "protobuf.json.z", zlib.compress(packed(gotypes("messages", *versions)), 9))
@@ -113,7 +128,7 @@ def gotypes(*arguments: str) -> Any:
 
 
 def is_served(name: str, resource: str, subresource: str) -> bool:
-    return resource in ONLY.get(name, {resource}) and not {(resource, subresource), (resource, "")} & WITHOUT
+    return not {(resource, subresource), (resource, "")} & WITHOUT
 
 
 def narrowed(name: str, document: Any) -> Any:
@@ -182,13 +197,17 @@ def resources(name: str, version: Any) -> Iterator[Any]:
 def types(documents: dict[str, Any]) -> Any:
     """All schemas, bare, each property with what Go knows about it."""
     go = gotypes()
-    found = {}
+    found: dict[str, Any] = {}
+    kinds: dict[str, dict[str, str]] = {}
     for document in documents.values():
         for name, schema in document.get("components", {}).get("schemas", {}).items():
-            found[name] = bare(schema)
+            found[name] = bare(schema, enums=any(f".{group}.v1." in name for group in DECLARED))
+            for key in found[name].pop("x-kubernetes-group-version-kind", ()):
+                version = f"{key['group']}/{key['version']}" if key["group"] else key["version"]
+                kinds.setdefault(version, {})[key["kind"]] = name
             for field, known in go.get(name, {}).items():
                 found[name]["properties"][field].update(extensions(known))
-    return dict(sorted(found.items()))
+    return {"kinds": kinds, "schemas": dict(sorted(found.items()))}
 
 
 def extensions(known: dict[str, Any]) -> dict[str, Any]:
@@ -196,17 +215,31 @@ def extensions(known: dict[str, Any]) -> dict[str, Any]:
     return {"x-go-type": known["go"], **{name: True for name, value in flags.items() if value}}
 
 
-def bare(schema: Any) -> Any:
-    """Without text for people and without enumerations: kinds check their own values."""
+def bare(schema: Any, *, enums: bool) -> Any:
+    """Without text for people, and mostly without enumerations: many kinds check their own values."""
     if isinstance(schema, list):
-        return [bare(item) for item in schema]
+        return [bare(item, enums=enums) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    unwanted = {"description", "enum", "x-kubernetes-unions"}
-    result = {key: bare(item) for key, item in schema.items() if key not in unwanted and key != "properties"}
+    unwanted = {"description", "x-kubernetes-unions", "properties", *(() if enums else ("enum",))}
+    result = {key: bare(item, enums=enums) for key, item in schema.items() if key not in unwanted}
     if "properties" in schema:
-        result["properties"] = {name: bare(item) for name, item in schema["properties"].items()}
+        result["properties"] = {name: bare(item, enums=enums) for name, item in schema["properties"].items()}
     return result
+
+
+# Tables
+
+
+def table_columns(server: real.RealServer, groups: list[Any]) -> Iterator[tuple[str, Any]]:
+    """The columns of the kinds of the declared groups. A kind that has no printer has none."""
+    for group in kept(groups):
+        for version in group["versions"] if group["name"].partition(".")[0] in (*DECLARED, "node") else ():
+            for resource in version["resources"]:
+                path = f"/{root(group['name'], version['version'])}/{resource['resource']}"
+                found = fetch(server, path, "application/json;as=Table;v=v1;g=meta.k8s.io")["columnDefinitions"]
+                if [column["name"] for column in found] != ["Name", "Created At"]:
+                    yield resource["responseKind"]["kind"], found
 
 
 # Custom resources

@@ -15,6 +15,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 type field struct {
@@ -82,8 +83,10 @@ func leftOut(t reflect.Type, options string) bool {
 }
 
 func main() {
-	if err := apiextensions.AddToScheme(scheme.Scheme); err != nil {
-		panic(err)
+	for _, add := range []func(*runtime.Scheme) error{apiextensions.AddToScheme, apiregistration.AddToScheme} {
+		if err := add(scheme.Scheme); err != nil {
+			panic(err)
+		}
 	}
 	arguments := append(os.Args[1:], "types")
 	var found any

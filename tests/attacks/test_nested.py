@@ -83,6 +83,8 @@ async def test_deep_bodies_are_bad_requests(plane: PlaneClient, depth: int) -> N
         "options": ("DELETE", f"{MAPS}/known", f'{{"preconditions":{deep}}}', "json"),
     }
     codes = {name: (await send(plane, *attack))[0] for name, attack in attacks.items()}
+    # kube-apiserver has no code for the options of a deletion that it cannot decode.
+    assert codes.pop("options") == 500
     assert {name: code for name, code in codes.items() if code != 400} == {}
     assert TOO_DEEP in (await send(plane, *attacks["custom resource"]))[1]
 

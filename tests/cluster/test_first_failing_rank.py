@@ -21,7 +21,7 @@ TEAMS = int(os.environ.get("GANGLINE_TEAMS", "8"))
 AT_ONCE = 4
 MIN_RIGHT = 0.98
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(200 + 20 * TEAMS)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300 + 60 * TEAMS)]
 
 
 def team(name: str, folder: Path, plan: dict[str, Any]) -> Any:
@@ -38,6 +38,8 @@ def team(name: str, folder: Path, plan: dict[str, Any]) -> Any:
         "containers": [container],
         "volumes": [{"name": "team", "hostPath": {"path": str(folder), "type": "Directory"}}],
         "terminationGracePeriodSeconds": 1,
+        # The first process of a container of its own would ignore its own signals.
+        "shareProcessNamespace": True,
     }
     counts = {"Master": 1, "Worker": plan["size"] - 1}
     replicas = {
@@ -78,6 +80,6 @@ def test_the_first_failing_rank_of_random_teams_is_named(
         for name, failure in first_failures(installed, namespace, tmp_path, some):
             if failure.get("rank") != plans[name]["cause"]:
                 wrong[name] = (failure, plans[name])
-    right = 1 - len(wrong) / TEAMS
-    print(f"the first failing rank is right in {TEAMS - len(wrong)} of {TEAMS} teams")
-    assert right >= MIN_RIGHT, wrong
+        ended = min(start + AT_ONCE, TEAMS)
+        print(f"the first failing rank is right in {ended - len(wrong)} of {ended} teams", flush=True)
+    assert 1 - len(wrong) / TEAMS >= MIN_RIGHT, wrong

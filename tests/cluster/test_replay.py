@@ -19,12 +19,13 @@ from support.waiting import wait_until_blocking
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SHIPPED = """
-import json, os, time
-for step in range(1, 1000):
-    print(json.dumps({"progress": {"step": step}}), flush=True)
-    if step == 8 and os.environ["RANK"] == "1":
-        raise ValueError("loss is nan")
-    time.sleep(0.1)
+step=0
+while [ $step -lt 1000 ]; do
+  step=$((step + 1))
+  echo '{"progress": {"step": '$step'}}'
+  [ $step != 8 ] || [ "$RANK" != 1 ] || { echo 'the weights are broken' >&2; exit 7; }
+  sleep 0.1
+done
 """
 NEEDED = 18
 AT_ONCE = 3
@@ -126,20 +127,21 @@ def test_code_that_was_shipped_is_in_the_bundle_and_runs_here(
     installed: NodeCluster, namespace: str, tmp_path: Path
 ) -> None:
     (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").write_text(SHIPPED)
+    (tmp_path / "code" / "train.sh").write_text(SHIPPED)
     flags = ["--context", "nodes", "--namespace", namespace]
-    words = ["--image", IMAGE, "--nproc", "3", "--", "python", "train.py"]
+    words = ["--image", BUSYBOX, "--nproc", "3", "--", "sh", "train.sh"]
     done = installed.gangline("run", *flags, *words, folder=tmp_path / "code")
     assert done.code == 100, done
     recorded = installed.gangline("record", "train", *flags, "--output", "train.bundle", folder=tmp_path)
     assert recorded.code == 0, recorded
     assert "1 files of code" in recorded.output
     with zipfile.ZipFile(tmp_path / "train.bundle") as archive:
-        assert archive.read("code/train.py").decode() == SHIPPED
+        assert archive.read("code/train.sh").decode() == SHIPPED
     played = installed.gangline("run", "train.bundle", "--timeout", "120s", "--no-dashboard", folder=tmp_path)
     assert "stand-in" not in played.errors
     assert "did not fail by itself" not in played.output
-    assert "why: python-exception, job Failed · the same" in played.output, played
+    assert "fault:    worker-0: exit 7 at step 8" in recorded.output
+    assert "replayed: worker-0 (rank 1) first, why: exit-code, job Failed · the same" in played.output, played
 
 
 @pytest.mark.parametrize(

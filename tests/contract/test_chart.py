@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Container, ItemsView, Iterator
+from collections.abc import ItemsView, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,7 @@ VALUE_SETS: dict[str, JSON] = {
 class Cluster:
     """A server, and Helm and kubectl that are its administrator's."""
 
-    def __init__(self, server: ApiServer, folder: Path, unknown_kinds: Container[str] = ()) -> None:
-        self.unknown_kinds = unknown_kinds
+    def __init__(self, server: ApiServer, folder: Path) -> None:
         self.helm = Helm(folder, server.kubeconfig)
         self._env = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "HOME": str(folder)}
 
@@ -108,8 +107,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "embedded":
         with embedded_server(folder, [TEAM_LEAD]) as server:
-            # One machine has no network whose policies it could hold.
-            yield Cluster(server, folder, unknown_kinds=("NetworkPolicy",))
+            yield Cluster(server, folder)
         return
     if find_assets() is None:
         skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
@@ -170,7 +168,7 @@ def test_crds_that_are_not_kept_go_with_the_release(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS.keys())
 def test_the_server_accepts_every_object(installed: Cluster, values: JSON) -> None:
-    made = [one for one in installed.helm.template(values) if one["kind"] not in installed.unknown_kinds]
+    made = installed.helm.template(values)
     done = installed.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-o", "name", "-f", "-", stdin=listed(made)
     )

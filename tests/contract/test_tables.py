@@ -50,6 +50,27 @@ GROUPS = {
     "ServiceAccount": "/api/v1/serviceaccounts",
     "StatefulSet": "/apis/apps/v1/statefulsets",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "APIService": "/apis/apiregistration.k8s.io/v1/apiservices",
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/csistoragecapacities",
+    "CertificateSigningRequest": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+    "IPAddress": "/apis/networking.k8s.io/v1/ipaddresses",
+    "Ingress": "/apis/networking.k8s.io/v1/ingresses",
+    "IngressClass": "/apis/networking.k8s.io/v1/ingressclasses",
+    "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "PriorityLevelConfiguration": "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/resourceclaims",
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/resourceclaimtemplates",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "ServiceCIDR": "/apis/networking.k8s.io/v1/servicecidrs",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "ValidatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
+    "VolumeAttributesClass": "/apis/storage.k8s.io/v1/volumeattributesclasses",
 }
 GENERIC_KINDS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/roles",
@@ -339,6 +360,14 @@ OBJECTS: list[tuple[str, str, dict[str, Any], dict[str, Any] | None]] = [
         "subjects": [{"kind": "User", "name": "u"}, {"kind": "User", "name": "v"}, {"kind": "Group", "name": "g"},
                      {"kind": "ServiceAccount", "name": "a", "namespace": "{ns}"}]}, None),
     ("NetworkPolicy", "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies", {"spec": {"podSelector": {}}}, None),
+    ("Ingress", "/apis/networking.k8s.io/v1/namespaces/{ns}/ingresses", {
+        "spec": {"ingressClassName": "nginx", "tls": [{}], "rules": [{"host": f"{i}.example.com"} for i in range(5)]}},
+        {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}, {"hostname": "lb.example.com"}]}}),
+    ("Ingress", "/apis/networking.k8s.io/v1/namespaces/{ns}/ingresses", {
+        "spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}}, None),
+    ("CSIStorageCapacity", "/apis/storage.k8s.io/v1/namespaces/{ns}/csistoragecapacities",
+        {"storageClassName": "fast", "capacity": "1Gi"}, None),
+    ("ResourceClaim", "/apis/resource.k8s.io/v1/namespaces/{ns}/resourceclaims", {"spec": {}}, None),
     ("Endpoints", core("endpoints"), {"subsets": [
         {"addresses": [{"ip": f"10.0.1.{i}"} for i in range(1, 6)], "ports": [{"port": 80}]}]}, None),
     ("Endpoints", core("endpoints"), {"subsets": [{"addresses": [{"ip": "10.0.1.1"}]}]}, None),
@@ -395,6 +424,18 @@ CLUSTER_OBJECTS: list[tuple[str, dict[str, Any], dict[str, Any] | None]] = [
     ("StorageClass", {"provisioner": "a/b", "allowVolumeExpansion": True,
                       "metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}, None),
     ("RuntimeClass", {"handler": "h"}, None),
+    ("IngressClass", {"spec": {"controller": "a.b/c", "parameters": {
+        "apiGroup": "g.io", "kind": "K", "name": "n"}}}, None),
+    ("CSIDriver", {"spec": {"attachRequired": False, "tokenRequests": [{"audience": "a"}, {"audience": "b"}]}}, None),
+    ("CSINode", {"spec": {"drivers": [{"name": "d.io", "nodeID": "n"}]}}, None),
+    ("VolumeAttachment", {"spec": {"attacher": "a.io", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}}, None),
+    ("ValidatingAdmissionPolicyBinding", {"spec": {"policyName": "p", "validationActions": ["Deny"], "paramRef": {
+        "name": "n", "parameterNotFoundAction": "Allow"}}}, None),
+    ("PriorityLevelConfiguration", {"spec": {"type": "Limited", "limited": {"limitResponse": {
+        "type": "Queue", "queuing": {}}}}}, None),
+    ("ResourceSlice", {"spec": {"driver": "d.io", "nodeName": "n", "pool": {
+        "name": "p", "resourceSliceCount": 1}}}, None),
+    ("ServiceCIDR", {"spec": {"cidrs": ["10.99.0.0/16"]}}, None),
     ("ClusterRoleBinding", {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}}, None),
 ]  # fmt: skip
 
@@ -411,7 +452,7 @@ def test_cluster_objects_have_the_same_row(real_server: RealServer, real_namespa
                 {**body, "metadata": {**body.get("metadata", {}), "name": name}},
                 status,
             )
-        for kind in {kind for kind, _, _ in CLUSTER_OBJECTS} | {"Namespace"}:
+        for kind in {kind for kind, _, _ in CLUSTER_OBJECTS} | {"APIService", "Namespace"}:
             assert_same_table(real_server, GROUPS[kind], builtin_printer(kind))
     finally:
         for path, name in names:

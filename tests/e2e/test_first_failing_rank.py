@@ -84,7 +84,7 @@ async def first_failing_rank(plane: LocalCluster, name: str, folder: Path, plan:
     async def has_ended() -> bool:
         return (await plane.client.get(PyTorchJob, key)).status.finished
 
-    await wait_until(has_ended, seconds=120)
+    await wait_until(has_ended, seconds=600)
     failure = (await plane.client.get(PyTorchJob, key)).status.first_failure
     await plane.client.delete(PyTorchJob, key)
     return failure.rank if failure is not None else None

@@ -74,8 +74,8 @@ def assert_found(folder: Path, program: HangProgram) -> None:
     condition = next(one for one in found["status"]["conditions"] if one["type"] == "Stalled")
     assert (condition["status"], condition["reason"]) == ("True", program.reason), condition
     assert int(seconds) <= (120 if program.is_usual else 60)
-    # Of a rank that sleeps or waits for a lock it is nearly none.
-    assert not program.spins or busy >= int(seconds) / 10
+    # A rank that waits quietly uses less than a hundredth of a core, whatever else the machine has to do.
+    assert not program.spins or busy >= int(seconds) / 50
 
 
 def listed_jobs(folder: Path) -> list[Any]:
@@ -91,7 +91,8 @@ def busiest_process(folder: Path) -> float:
     used = 0.0
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.cmdline()[-1:] == ["program.py"] and str(folder) in " ".join(process.environ().values()):
+            places = (process.cwd(), *process.environ().values())
+            if process.cmdline()[-1:] == ["program.py"] and any(str(folder) in place for place in places):
                 times = process.cpu_times()
                 used = max(used, times.user + times.system)
     return used

@@ -13,8 +13,11 @@ from gangline.api.kubeflow.kinds import PyTorchJob
 from gangline.api.kubeflow.training import ADDRESSES_ANNOTATION, ConditionType, JobStatus
 from gangline.api.meta import JSON, Key, Selector
 from gangline.base.clock import SystemClock
+from gangline.base.errors import InputError
 from gangline.kube.client import Client
 from gangline.local.cluster import LocalSettings
+from gangline.node.options import check_network
+from gangline.node.settings import NodeSettings
 from gangline.operator.assembly import embedded_plane
 from gangline.why.collect import collect
 from gangline.why.diagnosis.diagnose import diagnose
@@ -30,7 +33,7 @@ folder, rank, size = pathlib.Path(sys.argv[1]), int(os.environ["RANK"]), int(os.
 address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 first = not (folder / f"{rank}.1").exists()
 if rank == 0:
-    with socket.create_server(address) as server:
+    with socket.create_server(("", address[1])) as server:
         peers = [server.accept()[0] for _ in range(size - 1)]
         for peer in peers:
             peer.sendall(b"go")
@@ -142,18 +145,19 @@ async def play_both(folder: Path) -> dict[str, Played]:
         "same": {"inPlace": True, "rules": [RULE]},
         "anew": {"rules": [RULE]},
     }
-    played: dict[str, Played] = {}
-    async with embedded_plane(settings, SystemClock()) as plane:
-        for name, policy in policies.items():
-            files = folder / name
-            files.mkdir()
-            played[name] = await play(plane.client, name, files, policy)
-    return played
+    for name in policies:
+        (folder / name).mkdir()
+    async with embedded_plane(settings, SystemClock()) as plane, asyncio.TaskGroup() as group:
+        teams = {
+            name: group.create_task(play(plane.client, name, folder / name, policy))
+            for name, policy in policies.items()
+        }
+    return {name: team.result() for name, team in teams.items()}
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
-    """A team that restarts in place, and one that gets new pods, one after the other on one plane."""
+    """A team that restarts in place, and one that gets new pods, at the same time on one plane."""
     return asyncio.run(play_both(tmp_path_factory.mktemp("plane")))
 
 
@@ -235,3 +239,19 @@ def test_the_ledger_sums_to_the_time_of_all_replicas(played: dict[str, Played]) 
     assert goodput is not None
     elapsed = (goodput.until - goodput.since).total_seconds()
     assert sum(goodput.seconds.values()) == SIZE * elapsed
+
+
+async def test_pods_with_networks_of_their_own_keep_their_addresses(tmp_path: Path) -> None:
+    try:
+        check_network()
+    except InputError as error:
+        pytest.skip(str(error))
+    settings = LocalSettings(folder=tmp_path, logs=tmp_path / "logs", node=NodeSettings(network="isolated"))
+    files = tmp_path / "files"
+    files.mkdir()
+    async with embedded_plane(settings, SystemClock()) as plane:
+        team = await play(plane.client, "alone", files, {"inPlace": True, "rules": [RULE]})
+    assert team.status.holds(ConditionType.SUCCEEDED)
+    before = {name: (pod.metadata.uid, pod.status.pod_ip) for name, pod in team.before.items()}
+    assert {name: (pod.metadata.uid, pod.status.pod_ip) for name, pod in team.after.items()} == before
+    assert len({address for _, address in before.values()}) == SIZE

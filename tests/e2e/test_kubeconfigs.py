@@ -19,7 +19,7 @@ from gangline.kube.errors import NotFound
 from gangline.sdk.local_plane import PlaneProcess
 from gangline.testing import operator_cluster
 from relay_operator import Relay
-from support.cluster.clients import find_controller, find_kubectl
+from support.cluster.clients import find_go_client, find_kubectl
 from support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ async def controller(kubeconfig: Path, env: Mapping[str, str], log: Path) -> Asy
     """The controller in Go, until the block ends."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            str(find_controller()),
+            str(find_go_client("gocontroller")),
             "default",
             env={**env, "KUBECONFIG": str(kubeconfig)},
             stdin=subprocess.PIPE,

@@ -4,6 +4,7 @@ What each does is in tests/clients; hack/clients.sh brings the packages and buil
 account with the roles in tests/data/roles: RBAC refuses what they lack, and the audit log shows what they need not have.
 """
 
+import base64
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+import trustme
 
 from support.cluster.accounts import ProgramAccount
 from support.cluster.clients import (
@@ -18,11 +20,13 @@ from support.cluster.clients import (
     DetachedPlane,
     Kubectl,
     find_clients_python,
-    find_controller,
+    find_go_client,
     find_kubeflow_python,
     find_tfjob_python,
     pythonpath_with_gangline,
 )
+from support.servers.real import free_ports
+from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("clients")]  # one plane for all of them
 
@@ -108,7 +112,7 @@ def test_a_program_without_rights_is_refused(accounts: Accounts) -> None:
 @contextmanager
 def controlling(account: ProgramAccount, namespace: str, log: Path) -> Iterator[IO[bytes]]:
     """Runs the controller; gives its input, which ends it when closed."""
-    command = [str(find_controller()), namespace]
+    command = [str(find_go_client("gocontroller")), namespace]
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -152,3 +156,71 @@ def test_a_controller_in_go_elects_a_leader_and_does_its_work(accounts: Accounts
 
         kubectl("delete", "configmap", "early")
         kubectl("wait", "secret/early", "--for=delete", "--timeout=50s")
+
+
+WEBHOOK_RULES = [
+    {
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["configmaps"],
+    }
+]
+
+
+def webhook_configuration(kind: str, name: str, port: int, bundle: str) -> dict[str, object]:
+    """What controller-gen writes for a webhook, for ConfigMaps with a label."""
+    webhook = {
+        "name": f"{name}.clients.example",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/{name}--v1-configmap", "caBundle": bundle},
+        "objectSelector": {"matchLabels": {"clients.example/checked": "true"}},
+        "rules": WEBHOOK_RULES,
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "webhooks": [webhook],
+    }
+
+
+def test_webhooks_in_go_set_defaults_and_refuse(accounts: Accounts, tmp_path: Path) -> None:
+    ca, (port,) = trustme.CA(), free_ports(1)
+    leaf = ca.issue_cert("127.0.0.1")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    leaf.private_key_pem.write_to_path(tmp_path / "tls.key")
+    bundle = base64.b64encode(ca.cert_pem.bytes()).decode()
+    kubectl = Kubectl(accounts.plane, "checked")
+    kubectl("create", "namespace", "checked")
+    command = [str(find_go_client("gowebhook")), str(tmp_path), str(port)]
+    environment = {**accounts.plane.environment, "KUBECONFIG": str(accounts.plane.kubeconfig)}
+    with (
+        (tmp_path / "log").open("wb") as output,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment) as process,
+    ):
+        assert process.stdin is not None
+        try:
+            wait_until_blocking(
+                lambda: b"Serving webhook server" in (tmp_path / "log").read_bytes(), "the webhooks do not serve"
+            )
+            for kind, name in (("Mutating", "mutate"), ("Validating", "validate")):
+                stored = webhook_configuration(f"{kind}WebhookConfiguration", name, port, bundle)
+                kubectl("apply", "-f", "-", stdin=stored)
+            labels = {"clients.example/checked": "true"}
+            config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": labels}}
+            kubectl("apply", "-f", "-", stdin=config)
+            assert kubectl.get("configmap", "c")["data"] == {"size": "1"}
+            refused = kubectl.run_failing("apply", "-f", "-", stdin={**config, "data": {"size": "many"}})
+            assert 'admission webhook "validate.clients.example" denied the request: size is no number' in refused
+            warned = kubectl.run("apply", "-f", "-", stdin={**config, "data": {"size": "10", "keep": "true"}})
+            assert (warned.returncode, "Warning: sizes above 9 are slow" in warned.stderr) == (0, True)
+            assert "the name never changes" in kubectl.run_failing("patch", "cm", "c", "-p", '{"data": {"name": "x"}}')
+            assert "it is to be kept" in kubectl.run_failing("delete", "configmap", "c")
+            process.stdin.close()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            for name in ("mutatingwebhookconfiguration/mutate", "validatingwebhookconfiguration/validate"):
+                kubectl("delete", name, "--ignore-not-found")

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod, Service
-from gangline.api.loopback import POD_RANGE, SERVICE_RANGE
 from gangline.api.meta import JSON, Key
+from gangline.base.host_features import POD_RANGE, SERVICE_RANGE
 from gangline.kube.client import Client
 from gangline.kube.errors import Invalid
 from gangline.kube.pods import PodSubresources

@@ -21,6 +21,18 @@ for step in range(1, 2000):
     time.sleep(0.05)
 """
 
+# Dies once by itself: its marker is left, so that only the replay can kill it the second time.
+HEALS = """
+import json, os, pathlib, time
+marker = pathlib.Path("died")
+for step in range(1, 40):
+    print(json.dumps({"progress": {"step": step}}), flush=True)
+    if step == 5 and os.environ["RANK"] == "1" and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), 9)
+    time.sleep(0.05)
+"""
+
 
 def gangline(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     environ = {**os.environ, "GANGLINE_HOME": str(folder / "home"), "HOME": str(folder), "NO_COLOR": "1"}
@@ -83,6 +95,23 @@ def test_without_its_code_a_stand_in_plays_it(folder: Path) -> None:
     assert "worker: played by a stand-in that trains nothing, because train.py " in played.stderr
     assert "replay: worker-0: signal 9 at step 5" in played.stdout
     assert "why: killed, job Failed · the same" in played.stdout, played
+
+
+def test_a_job_that_recovered_is_played_with_the_fault_once(folder: Path) -> None:
+    job = yaml.safe_load((folder / "code" / "bert.yaml").read_text())
+    job["metadata"]["name"] = "healed"
+    for spec in job["spec"]["pytorchReplicaSpecs"].values():
+        spec["restartPolicy"] = "OnFailure"
+        spec["template"]["spec"]["containers"][0]["command"] = [sys.executable, "-S", "-c", HEALS]
+    (folder / "healed.yaml").write_text(yaml.safe_dump(job))
+    done = gangline(folder, "run", "healed.yaml", "--no-dashboard")
+    assert done.returncode == 0, done
+    recorded = gangline(folder, "record", "healed")
+    assert "verdict:  worker-0 first, why: nothing wrong, job Succeeded" in recorded.stdout, recorded
+    played = gangline(folder, "run", "healed.bundle", "--no-dashboard")
+    assert played.returncode == 0, played
+    assert played.stdout.count("replay: worker-0: signal 9 at step 5") == 1, played
+    assert "why: nothing wrong, job Succeeded · the same" in played.stdout, played
 
 
 @pytest.mark.parametrize(

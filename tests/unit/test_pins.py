@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-FILES = [ROOT / "requirements" / f"{name}.txt" for name in ("runtime", "dev", "build", *EXTRAS)]
+FILES = [ROOT / "requirements" / f"{name}.txt" for name in ("runtime", "dev", "build", "docs", *EXTRAS)]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

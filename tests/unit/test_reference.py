@@ -1,4 +1,4 @@
-"""docs/reference is what hack/reference.py writes, and everything in it is said."""
+"""docs/reference and docs/why are what hack/reference.py and hack/rule_pages.py write, and nothing in them is empty."""
 
 import importlib.util
 from pathlib import Path
@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from gangline.why.diagnosis.rules.table import RULES
+
 pytestmark = pytest.mark.xdist_group("reference")  # whose pages take seconds
+
 ROOT = Path(__file__).parents[2]
 
 
-def loaded() -> Any:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "hack" / "reference.py")
+def loaded(name: str = "reference") -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "hack" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -42,3 +45,12 @@ def test_every_field_of_a_job_says_what_it_means(pages: dict[str, str]) -> None:
     rows = [line for line in pages["fields.md"].splitlines() if line.startswith("| `")]
     assert len(rows) > 200
     assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_rule_of_why_has_a_page_that_is_up_to_date() -> None:
+    written = loaded("rule_pages").pages()
+    there = {f"why/{page.name}" for page in (ROOT / "docs" / "why").glob("*.md")}
+    assert {f"why/{rule.id}.md" for rule in RULES} == there
+    assert set(written) == there | {"troubleshooting.md"}
+    for page, text in written.items():
+        assert (ROOT / "docs" / page).read_text() == text, f"{page}: run: make reference"

@@ -12,6 +12,9 @@ import msgspec
 from gangline.api.meta import ApiStruct, Condition, MicroTime, Object, Time
 from gangline.api.quantity import QuantityText
 
+KUBERNETES_VERSION = "1.34.4"
+"""The version of Kubernetes that the embedded server and its node behave as."""
+
 
 class PodPhase(StrEnum):
     PENDING = "Pending"

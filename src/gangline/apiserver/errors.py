@@ -48,13 +48,6 @@ class StatusError(GanglineError):
         return {**body, "code": self.code}
 
 
-class UnknownFields(StatusError):
-    """Unknown fields in a request with `fieldValidation=Strict`."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(400, message, reason="BadRequest")
-
-
 def bad_request(message: str) -> StatusError:
     return StatusError(400, message, reason="BadRequest")
 

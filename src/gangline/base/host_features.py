@@ -11,6 +11,11 @@ from contextlib import suppress
 
 from gangline.base.errors import InputError
 
+POD_RANGE = "127.64.0.0/10"
+"""Loopback addresses of pods that share the machine's network. Linux answers on all of 127.0.0.0/8 without set-up."""
+SERVICE_RANGE = "127.16.0.0/12"
+"""Cluster IPs of services, where pods share the machine's network."""
+
 PORTABLE_VARIABLE = "GANGLINE_PORTABLE"
 """Set to anything but an empty text, it switches Linux's own features off. For tests, and to look for faults."""
 LOOPBACK_INTERFACE = "lo" if sys.platform == "linux" else "lo0"

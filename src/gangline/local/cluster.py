@@ -10,7 +10,6 @@ import msgspec
 
 from gangline.api import core
 from gangline.api.core import Pod
-from gangline.api.loopback import SERVICE_RANGE
 from gangline.api.meta import JSON
 from gangline.api.scheme import Scheme
 from gangline.apiserver.admission.service_account import ServiceAccountAdmission
@@ -21,7 +20,7 @@ from gangline.apiserver.store.sqlite import SqliteJournal
 from gangline.apiserver.store.store import Store
 from gangline.base.certificates.folder import RECORD_NAME
 from gangline.base.clock import Clock
-from gangline.base.host_features import raise_open_files_limit
+from gangline.base.host_features import SERVICE_RANGE, raise_open_files_limit
 from gangline.kube.client import Client
 from gangline.kube.config.access import PlaneAccess
 from gangline.kube.config.connection import Connection
@@ -72,6 +71,8 @@ class LocalSettings(msgspec.Struct, frozen=True):
     node: NodeSettings = NodeSettings()
     default_scheduler_enabled: bool = True
     """Whether pods of default-scheduler are bound here. Off leaves them to another scheduler."""
+    node_enabled: bool = True
+    """Whether there is a node, with the controllers around it. Off: pods stay pending, and quotas are not counted."""
 
     @property
     def plane_with_certificates(self) -> PlaneSettings:
@@ -114,7 +115,7 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
             settings.plane_with_certificates,
             clock,
             nodes,
-            aggregated=[PodMetrics(store, meter, settings.node.name)],
+            aggregated=[PodMetrics(store, meter, settings.node.name)] if settings.node_enabled else [],
         ) as plane,
         HttpTransport(plane.inner_connection) as transport,
         asyncio.TaskGroup() as group,
@@ -129,9 +130,10 @@ async def local_cluster(settings: LocalSettings, scheme: Scheme, clock: Clock) -
         tokens = InProcessTokens(plane.issuer)
         running = [
             *([group.create_task(pod_access.run())] if gives_pods_accounts else []),
-            group.create_task(_count_quotas(plane.registry, clock)),
-            group.create_task(_run_controllers(client, settings, nodes, access, tokens, meter, clock)),
         ]
+        if settings.node_enabled:
+            running.append(group.create_task(_count_quotas(plane.registry, clock)))
+            running.append(group.create_task(_run_controllers(client, settings, nodes, access, tokens, meter, clock)))
         try:
             yield LocalCluster(plane.url, client, plane.connection, store, plane.inner_connection, access)
         finally:

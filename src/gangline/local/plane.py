@@ -19,7 +19,11 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
+from gangline.apiserver.admission.certificates import REQUESTS
 from gangline.apiserver.admission.plugins import default_admission
+from gangline.apiserver.admission.webhooks.calls import WebhookCaller
+from gangline.apiserver.aggregation.api_services import API_SERVICES
+from gangline.apiserver.aggregation.proxy import AggregationProxy
 from gangline.apiserver.audit.log import AuditLog, AuditSettings
 from gangline.apiserver.audit.request import AuditedRequest
 from gangline.apiserver.auth.authentication import Authenticator
@@ -43,6 +47,7 @@ from gangline.apiserver.serving.connections import ConnectionLimits
 from gangline.apiserver.serving.hosts import AllowedHosts
 from gangline.apiserver.serving.server import ConnectionGuard, GuardedServer, GuardedSite
 from gangline.apiserver.store.backup import encode_backup
+from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.streaming.handlers import StreamsByNode, stream_handlers
 from gangline.apiserver.users import AUTHENTICATED_GROUP, MASTERS_GROUP, UserInfo
@@ -58,7 +63,7 @@ from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
 from gangline.local.controllers.legacy_tokens import LegacyTokenController
 from gangline.local.controllers.namespace_deletion import NamespaceDeleter
-from gangline.local.controllers.namespaces import NamespaceController
+from gangline.local.controllers.namespaces import PROXY_CLIENT, NamespaceController
 from gangline.local.controllers.role_aggregation import RoleAggregationController
 from gangline.local.listen import ListenAddress, host_port, machine_names
 from gangline.local.paths import BACKUP_PATH
@@ -165,7 +170,10 @@ async def control_plane(
     catalog = builtin_catalog()
     roles = RoleIndex(store)
     authorizer = _authorizer(settings.authorization_mode, roles)
-    admission = default_admission(store, catalog, clock, authorizer, roles, settings.disabled_admission_plugins)
+    webhooks = WebhookCaller(store, clock)
+    admission = default_admission(
+        store, catalog, clock, authorizer, roles, webhooks, settings.disabled_admission_plugins
+    )
     registry = Registry(
         store,
         catalog,
@@ -185,6 +193,7 @@ async def control_plane(
     legacy_tokens = LegacyTokenController(registry, issuer, certificates.ca if certificates else None, clock)
     service_accounts = ServiceAccountTokens(store, key, clock, legacy_tokens.record_use)
     kubelet_tls = partial(kubelet_client_tls, certificates)
+    remote = AggregationProxy(store, partial(_proxy_certificate, keeper))
     api = ApiHandler(
         registry,
         Authenticator(
@@ -206,6 +215,7 @@ async def control_plane(
         hosts=AllowedHosts((*address.certificate_hosts(), *machine_names(), *settings.allowed_hosts)),
         downloads={BACKUP_PATH: lambda: asyncio.to_thread(encode_backup, store.snapshot())},
         aggregated=aggregated,
+        remote=remote,
     )
     await namespaces.create_initial()
     await ensure_system_classes(registry)
@@ -222,8 +232,12 @@ async def control_plane(
             legacy_tokens,
         )
         tasks = [group.create_task(controller.run()) for controller in controllers if settings.controllers_enabled]
+        if settings.controllers_enabled:
+            tasks.append(group.create_task(_check_api_services(registry, remote, roots, clock)))
         if keeper is not None:
             tasks.append(group.create_task(keeper.run(namespaces.publish_ca)))
+            if settings.controllers_enabled:
+                tasks.append(group.create_task(_sign_certificates(registry, authorizer, keeper, clock)))
         try:
             yield ControlPlane(url, token, registry, issuer, open_socket, certificates)
         finally:
@@ -231,6 +245,44 @@ async def control_plane(
                 task.cancel()
             # Watches end as after their timeout, so that clients see no broken connection.
             store.end_watches()
+            await webhooks.close()
+            await remote.close()
+
+
+def _proxy_certificate(keeper: CertificateKeeper | None) -> tuple[str, str] | None:
+    if keeper is None:
+        return None
+    pair = keeper.client_pair(PROXY_CLIENT)
+    return str(pair.certificate), str(pair.key)
+
+
+async def _check_api_services(
+    registry: Registry, remote: AggregationProxy, roots: NonResourceHandler, clock: Clock
+) -> None:
+    """Check the servers of other groups once there is one."""
+    await _first_object(registry.store, collection_prefix(*API_SERVICES))
+    # Loaded here: most planes have none.
+    from gangline.local.controllers.api_services import ApiServiceController
+
+    await ApiServiceController(registry, remote, roots.set_remote, clock).run()
+
+
+async def _first_object(store: Store, prefix: str) -> None:
+    """Wait until there is an object of a resource."""
+    with store.watch(prefix, after=store.revision) as changes:
+        if not store.has(prefix):
+            await anext(changes, None)
+
+
+async def _sign_certificates(
+    registry: Registry, authorizer: Authorizer, keeper: CertificateKeeper, clock: Clock
+) -> None:
+    """Sign certificates once somebody asks for one."""
+    await _first_object(registry.store, collection_prefix(*REQUESTS))
+    # Loaded here: most planes sign none, and cryptography takes long.
+    from gangline.local.controllers.certificates import CertificateController
+
+    await CertificateController(registry, authorizer, keeper.signer, clock).run()
 
 
 def kubelet_client_tls(certificates: CertificateFiles | None) -> ssl.SSLContext:

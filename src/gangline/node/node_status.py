@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gangline import __version__
-from gangline.api.core import Lease, Node
+from gangline.api.core import KUBERNETES_VERSION, Lease, Node
 from gangline.api.meta import JSON, Condition, Key, timestamp
 from gangline.api.quantity import Quantity
 from gangline.base.clock import Clock
@@ -79,7 +79,7 @@ def node_status(
             "kernelVersion": platform.release(),
             "osImage": platform.platform(),
             "containerRuntimeVersion": f"process://{__version__}",
-            "kubeletVersion": f"v1.34.0+gangline-{__version__}",
+            "kubeletVersion": f"v{KUBERNETES_VERSION}+gangline-{__version__}",
             "kubeProxyVersion": "",
             "machineID": "",
             "systemUUID": "",

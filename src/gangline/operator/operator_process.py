@@ -1,6 +1,7 @@
 """The operator as a process: definitions, a check for other operators, the election, then the job engine."""
 
 import asyncio
+import logging
 import math
 import socket
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ from gangline.runtime.startup import StartupTransport
 
 if TYPE_CHECKING:
     from gangline.notify.plan.routes import NotificationSettings
+
+log = logging.getLogger(__name__)
 
 USER_AGENT = "gangline-operator"
 EMBEDDED_VERSION_MARK = "+gangline-"
@@ -95,6 +98,7 @@ async def settings_for_server(settings: OperatorProcessSettings, client: Client)
     elif image and may_restart_in_place(version):
         namespace = next(iter(settings.operator.namespaces), settings.lease_namespace or "default")
         offered = await offers_restart_in_place(client, namespace, image)
+        log.info("server asked whether pods restart in place", extra={"offered": offered})
         site = msgspec.structs.replace(site, restarts_in_place=offered, in_place_image=image)
     return msgspec.structs.replace(settings, operator=msgspec.structs.replace(settings.operator, site=site))
 

@@ -19,18 +19,23 @@ from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.progress.line import Progress
 from gangline.replay.bundle import FaultCause, JobBundle, RecordedFault, RecordedVerdict
-from gangline.replay.comparison import fault_text
+from gangline.replay.comparison import comparison_lines, fault_text
 from gangline.replay.cues import Cue, PlayedProcess, cue, fails_by_itself, fault_request
+from gangline.replay.faults import STALLED
 from gangline.replay.local_job import LocalReplay
 from gangline.replay.stand_in import time_scale
 from gangline.replay.verdict import verdict_of
 from gangline.runtime.informer import Delta, Informer
-from gangline.summary.objects import json_resource
+from gangline.summary.objects import ServerJob, json_resource
+from gangline.summary.replicas import list_replicas
 from gangline.why.collect import collect
 from gangline.why.diagnosis.case import DiagnosisTimeouts
 from gangline.why.diagnosis.diagnose import diagnose
 
 POLL_INTERVAL = timedelta(milliseconds=100)
+RECOVERED_SECONDS = 5.0
+"""How long all replicas must run again before a job counts as recovered."""
+HANG_FOUND = "the recorded hang has come again, and the watch over jobs has found it; the replay ends here"
 
 Say = Callable[[str], None]
 EndJob = Callable[[str], Awaitable[None]]
@@ -92,11 +97,25 @@ class FaultPlayer:
             for fault in self._bundle.faults:
                 if self._is_due(fault):
                     await self._inject(client, fault, say)
-            if hangs and self.verdict is None and await self._is_stalled(client):
+            if self.verdict is not None:
+                continue
+            if hangs and await self._is_stalled(client):
                 await self.conclude(client)
-                await end_job(
-                    "the recorded hang has come again, and the watch over jobs has found it; the replay ends here"
-                )
+                await end_job(HANG_FOUND)
+            elif self._has_recovered():
+                for line in comparison_lines(self._bundle.verdict, await self.conclude(client)):
+                    say(line)
+                say("replay: the job has recovered, as recorded; it goes on (Ctrl-C stops it)")
+
+    def _has_recovered(self) -> bool:
+        """Whether the fault is over, and all replicas have been running again for a while, as in the recording."""
+        if self._first_at is None or self._bundle.verdict.state in ("Failed", STALLED):
+            return False
+        now = self._clock.monotonic()
+        return bool(self._processes) and all(
+            not process.ended and now - max(process.since, self._first_at) >= RECOVERED_SECONDS
+            for process in self._processes.values()
+        )
 
     def _is_due(self, fault: RecordedFault) -> bool:
         process = self._processes.get(fault.replica)
@@ -187,5 +206,6 @@ class FaultPlayer:
                 report = await asyncio.to_thread(diagnose, case)
             except GanglineError:
                 report = None
-            self.verdict = verdict_of(body, report)
+            pods = await list_replicas(client, ServerJob(bodies, body))
+            self.verdict = verdict_of(body, pods, report)
         return self.verdict

@@ -65,7 +65,7 @@ class Recording:
         case = await collect(self._client, request.target, request.namespace, self._clock, patience)
         diagnosis = diagnose(await self._enrich(case))
         pods = await list_replicas(self._client, ServerJob(kind.resource, job))
-        verdict = verdict_of(job, diagnosis)
+        verdict = verdict_of(job, pods, diagnosis)
         history = msgspec.structs.replace(await self._history(job, pods), first_replica=verdict.first_replica)
         templates = self._templates(job, pods)
         config_maps = await self._config_maps(templates, job["metadata"]["namespace"])

@@ -12,7 +12,7 @@ from gangline.replay.bundle import JobBundle, RecordedFault
 PLAN_VARIABLE, POD_VARIABLE = "GANGLINE_STAND_IN", "GANGLINE_STAND_IN_POD"
 LONGEST_WAIT = 30.0
 """After so many seconds the first fault comes, however late it came in the recording: stand-ins step faster then."""
-TIME_AFTER_FAULT = 60.0
+TIME_AFTER_FAULT = 15.0
 """How long a stand-in runs on after the last fault, if nothing says how long the program ran."""
 
 PROGRAM = """

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
@@ -81,10 +81,18 @@ def _stubbed_module(name: str, module: Any) -> Iterator[None]:
             sys.modules[name] = before
 
 
+class CaseSource(Protocol):
+    """Where cases come from, and how answers are compared."""
+
+    rules: ModuleType
+
+    def differences(self, name: str, answers: Any) -> list[str]: ...
+
+
 class OraclePlayer:
     """Plays cases on one server."""
 
-    def __init__(self, oracle: ApiOracle, session: aiohttp.ClientSession, clock: Clock) -> None:
+    def __init__(self, oracle: CaseSource, session: aiohttp.ClientSession, clock: Clock) -> None:
         self._oracle, self._session, self._clock = oracle, session, clock
         self._numbers = itertools.count(100000)
 

@@ -5,12 +5,15 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from gangline.apiserver.registry.strategies import strategy_for
+from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.apiserver.registry.resources import builtin_resources
+from gangline.apiserver.registry.strategies import resource_strategy
 from gangline.schema.problems import FieldProblem
 
 JSON = dict[str, Any]
@@ -35,7 +38,7 @@ class KindResource(NamedTuple):
         return f"{root}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{root}/{self.plural}"
 
 
-_RBAC = "rbac.authorization.k8s.io"
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 RESOURCES = {
     resource.kind if resource.group != "events.k8s.io" else "EventsV1": resource
     for resource in (
@@ -66,12 +69,53 @@ RESOURCES = {
         KindResource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
         KindResource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
         KindResource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+        KindResource("networking.k8s.io", "v1", "Ingress", "ingresses"),
+        KindResource("networking.k8s.io", "v1", "IngressClass", "ingressclasses", namespaced=False),
+        KindResource("networking.k8s.io", "v1", "IPAddress", "ipaddresses", namespaced=False),
+        KindResource("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", namespaced=False),
+        KindResource("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False),
+        KindResource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
+        KindResource("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
+        KindResource("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
+        KindResource("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False),
+        KindResource("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", namespaced=False),
+        KindResource(
+            _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
+        ),
+        KindResource(
+            _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
+        ),
+        KindResource(_ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False),
+        KindResource(
+            _ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", namespaced=False
+        ),
+        KindResource("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas", namespaced=False),
+        KindResource(
+            "flowcontrol.apiserver.k8s.io",
+            "v1",
+            "PriorityLevelConfiguration",
+            "prioritylevelconfigurations",
+            namespaced=False,
+        ),
+        KindResource("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False),
+        KindResource("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
+        KindResource("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+        KindResource("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False),
         KindResource(_RBAC, "v1", "Role", "roles"),
         KindResource(_RBAC, "v1", "RoleBinding", "rolebindings"),
         KindResource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
         KindResource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
     )
 }
+
+
+@cache
+def kind_strategy(resource: KindResource) -> Strategy:
+    """The strategy by which our server serves a kind."""
+    wanted = (resource.group, resource.version, resource.plural)
+    return resource_strategy(
+        next(item for item in builtin_resources() if (item.group, item.version, item.plural) == wanted)
+    )
 
 
 class CreateResult(NamedTuple):
@@ -90,7 +134,7 @@ def admitted_object(resource: KindResource, body: JSON, namespace: str) -> JSON:
     meta = obj.setdefault("metadata", {})
     if resource.namespaced:
         meta["namespace"] = namespace
-    rules = strategy_for(resource.group, resource.kind)
+    rules = kind_strategy(resource)
     rules.normalize(obj)
     if resource.kind == "Pod":
         obj["spec"].setdefault("priority", 0)
@@ -101,7 +145,7 @@ def admitted_object(resource: KindResource, body: JSON, namespace: str) -> JSON:
 def our_create_result(resource: KindResource, body: JSON, namespace: str) -> CreateResult:
     """The result of creating an object by our rules."""
     obj = admitted_object(resource, body, namespace)
-    rules = strategy_for(resource.group, resource.kind)
+    rules = kind_strategy(resource)
     obj["metadata"].update(uid=TEST_UID, creationTimestamp=CREATION_TIME)
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
         obj["metadata"].pop(name, None)
@@ -116,7 +160,7 @@ def our_update_result(
 ) -> CreateResult:
     """The result of replacing `old`, an object from the server's response, by our rules."""
     obj = admitted_object(resource, body, namespace)
-    rules = strategy_for(resource.group, resource.kind)
+    rules = kind_strategy(resource)
     meta, before = obj["metadata"], old["metadata"]
     for name in (
         "uid",

@@ -59,10 +59,9 @@ def _venv_python(found: Path) -> Path:
     return found / "bin" / "python"
 
 
-def find_controller() -> Path:
-    """The controller in tests/clients/gocontroller. Skips the test where it was not built."""
-    files = ("gocontroller/go.mod", "gocontroller/go.sum", "gocontroller/main.go")
-    found = _built_artifact("gocontroller", *files)
+def find_go_client(name: str) -> Path:
+    """The Go program in a folder of tests/clients. Skips the test where it was not built."""
+    found = _built_artifact(name, *(f"{name}/{file}" for file in ("go.mod", "go.sum", "main.go")))
     if not os.access(found, os.X_OK):
         skip_or_fail("other clients not found: run hack/clients.sh")
     return found

@@ -143,7 +143,9 @@ _REPLICA = """
           containers:
             - {{name: {container}, image: "gangline/examples:1", command: {command}}}
 """
-PROGRAM_COMMAND, MPI_COMMAND = "[python, program.py]", '[mpirun, --allow-run-as-root, -np, "2", python, program.py]'
+PROGRAM_COMMAND = "[python, program.py]"
+# The node asks Open MPI to leave the CPU to others while it waits. This one does not.
+MPI_COMMAND = '[mpirun, --allow-run-as-root, --mca, mpi_yield_when_idle, "0", -np, "2", python, program.py]'
 
 
 def _tensorflow_job(**replicas: int) -> str:
@@ -402,7 +404,7 @@ for number in range(4):
 """
 
 _QUIET_TEAMS = {
-    "one-call-that-computes": TEAM + 'import hashlib\nhashlib.pbkdf2_hmac("sha256", b"a", b"b", 12_000_000)\n',
+    "one-call-that-computes": TEAM + 'import hashlib\nhashlib.pbkdf2_hmac("sha256", b"a", b"b", 6_000_000)\n',
     "it-computes-without-a-word": TEAM
     + """
 end = time.monotonic() + 25
@@ -465,10 +467,12 @@ for number in range(25):
     "a-pool-that-computes": TEAM
     + """
 import hashlib, multiprocessing
+end = time.monotonic() + 25
 def work(_):
-    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 3_000_000)
+    while time.monotonic() < end:
+        hashlib.pbkdf2_hmac("sha256", b"a", b"b", 300_000)
 with multiprocessing.get_context("fork").Pool(2) as pool:
-    pool.map(work, range(8))
+    pool.map(work, range(2))
 """,
     "threads-that-compute": TEAM
     + """
@@ -486,7 +490,7 @@ for thread in threads:
     "children-that-compute": TEAM
     + """
 import subprocess
-code = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 12_000_000)"
+code = "import hashlib; hashlib.pbkdf2_hmac('sha256', b'a', b'b', 6_000_000)"
 subprocess.run([sys.executable, "-c", code], check=True)
 """,
 }
@@ -570,7 +574,7 @@ meet()
         + """
 import hashlib
 if rank == 0:
-    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 300_000_000)
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 100_000_000)
 meet()
 """
     ),

@@ -10,6 +10,7 @@ import aiohttp
 
 from gangline.api.meta import JSON, Key
 from gangline.apiserver.admission.plugins import default_admission
+from gangline.apiserver.admission.webhooks.calls import WebhookCaller
 from gangline.apiserver.auth.authorizer import AlwaysAllow
 from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.registry.catalog import ServedKind
@@ -78,7 +79,8 @@ class RegistryHarness:
         catalog = builtin_catalog()
         # Pods need no service account here: no controller creates any.
         disabled = ("ServiceAccount",)
-        admission = default_admission(store, catalog, clock, AlwaysAllow(), RoleIndex(store), disabled)
+        webhooks = WebhookCaller(store, clock)
+        admission = default_admission(store, catalog, clock, AlwaysAllow(), RoleIndex(store), webhooks, disabled)
         self.registry = Registry(store, catalog, clock, admission=admission)
 
     def entry(self, plural: str, group: str = "") -> ServedKind:

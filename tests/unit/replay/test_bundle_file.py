@@ -73,6 +73,7 @@ def changed(name: str, content: bytes | None) -> bytes:
         (changed("code/../../evil", b"x"), "outside of its folder"),
         (changed("code//etc/passwd", b"x"), "outside of its folder"),
     ],
+    ids=["no zip", "cut", "no manifest", "version", "no faults", "bad faults", "out of it", "absolute"],
 )
 def test_a_file_that_is_no_bundle_is_refused_in_one_line(data: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:

@@ -56,6 +56,29 @@ def yaml_values(text: str, file: str | None) -> Iterator[tuple[Any, Mapping[Fiel
         yield _Builder(file, lines, len(text)).value(node, ()), lines
 
 
+def first_yaml_value(text: str) -> tuple[Any, list[str]]:
+    """The value of the first document, as Go's parser reads it: of a key that is written twice the last value counts.
+
+    Also returns what Go says of such keys. Raises `DecodeError`, whose text is Go's where the text is not YAML.
+    """
+    duplicates: list[str] = []
+    try:
+        for node in _Composer(text, None).documents():
+            return _Builder(None, {}, len(text), duplicates).value(node, ()), duplicates
+    except DecodeError as error:
+        cause = error.__cause__
+        raise DecodeError(_go_syntax_text(cause) if isinstance(cause, yaml.MarkedYAMLError) else str(error)) from error
+    return None, duplicates
+
+
+def _go_syntax_text(error: yaml.MarkedYAMLError) -> str:
+    marks = (mark.line for mark in (error.context_mark, error.problem_mark) if mark is not None)
+    # Counted from zero, and one more only by the scanner.
+    line = next((line for line in marks if line), 0)
+    line += bool(line) and isinstance(error, yaml.scanner.ScannerError)
+    return f"yaml: {f'line {line}: ' if line else ''}{error.problem}"
+
+
 def value_lines(text: str) -> dict[FieldPath, int]:
     """The line of each value of a YAML text by path, as far as the text can be read."""
     lines: dict[FieldPath, int] = {}
@@ -165,8 +188,11 @@ class _Composer:
 class _Builder:
     """Turns nodes into JSON and records the line of every value."""
 
-    def __init__(self, file: str | None, lines: dict[FieldPath, int], length: int) -> None:
-        self._file = file
+    def __init__(
+        self, file: str | None, lines: dict[FieldPath, int], length: int, duplicates: list[str] | None = None
+    ) -> None:
+        """Without `duplicates`, a key that is written twice is an error; else it is described there."""
+        self._file, self._duplicates = file, duplicates
         self._lines = lines
         # Every value takes at least one character, so a text cannot spell out more values than it has characters.
         self._value_budget = length + _MAX_ALIASED_VALUES
@@ -191,7 +217,9 @@ class _Builder:
                 merged = {**self._merge_members(item, path), **merged}
                 continue
             key = self._key(key_node, path)
-            if key in own:
+            if key in own and self._duplicates is not None:
+                self._duplicates.append(f'line {key_node.line}: key "{key}" already set in map')
+            elif key in own:
                 twice = f"written twice, on lines {own[key][0]} and {key_node.line}"
                 self._refuse(twice, key_node.line, (*path, key))
             own[key] = (key_node.line, item)

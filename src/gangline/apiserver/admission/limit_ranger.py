@@ -7,7 +7,7 @@ from gangline.api.quantity import ZERO, Quantity
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.kinds.machinery.pod_amounts import Amounts, containers_of, parse_amounts, pod_amounts
 from gangline.apiserver.kinds.machinery.quantities import parse_quantity
-from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
+from gangline.apiserver.registry.admission import OBJECT_WRITES, AdmissionPlugin, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.store.store import Store
@@ -21,7 +21,7 @@ class LimitRanger(AdmissionPlugin):
     """Sets the defaults of a namespace's limit ranges in new pods, and refuses pods and claims beyond their bounds."""
 
     name = "LimitRanger"
-    operations = frozenset(WriteOperation)
+    operations = OBJECT_WRITES
     resources = frozenset({("", "pods"), ("", "persistentvolumeclaims")})
 
     def __init__(self, store: Store) -> None:

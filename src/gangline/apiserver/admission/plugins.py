@@ -2,15 +2,29 @@
 
 from collections.abc import Collection
 
+from gangline.apiserver.admission.certificates import (
+    CertificateApproval,
+    CertificateRequester,
+    CertificateSigning,
+    CertificateSubjectRestriction,
+)
 from gangline.apiserver.admission.lifecycle import CustomResourceLifecycle, NamespaceLifecycle
 from gangline.apiserver.admission.limit_ranger import LimitRanger
 from gangline.apiserver.admission.node_taints import TaintNodesByCondition
 from gangline.apiserver.admission.pod_security import PodSecurity
+from gangline.apiserver.admission.policies import ValidatingAdmissionPolicy
 from gangline.apiserver.admission.priority import PodPriority
 from gangline.apiserver.admission.resource_quota import ResourceQuotaAdmission
 from gangline.apiserver.admission.role_escalation import RoleEscalation
 from gangline.apiserver.admission.service_account import ServiceAccountAdmission
 from gangline.apiserver.admission.storage_classes import DefaultStorageClass, PersistentVolumeClaimResize
+from gangline.apiserver.admission.webhooks.calls import WebhookCaller
+from gangline.apiserver.admission.webhooks.configurations import AdmissionConfigurations
+from gangline.apiserver.admission.webhooks.plugins import (
+    AdmissionSources,
+    MutatingAdmissionWebhook,
+    ValidatingAdmissionWebhook,
+)
 from gangline.apiserver.auth.authorizer import Authorizer
 from gangline.apiserver.auth.role_index import RoleIndex
 from gangline.apiserver.registry.admission import AdmissionChain, AdmissionPlugin
@@ -28,6 +42,12 @@ PLUGIN_NAMES = frozenset(
         "Priority",
         "DefaultStorageClass",
         "PersistentVolumeClaimResize",
+        "CertificateApproval",
+        "CertificateSigning",
+        "CertificateSubjectRestriction",
+        "MutatingAdmissionWebhook",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionWebhook",
         "ResourceQuota",
     ]
 )
@@ -37,9 +57,6 @@ ABSENT_PLUGINS = frozenset(
         "AlwaysAdmit",
         "AlwaysDeny",
         "AlwaysPullImages",
-        "CertificateApproval",
-        "CertificateSigning",
-        "CertificateSubjectRestriction",
         "ClusterTrustBundleAttest",
         "DefaultIngressClass",
         "DefaultTolerationSeconds",
@@ -49,7 +66,6 @@ ABSENT_PLUGINS = frozenset(
         "ImagePolicyWebhook",
         "LimitPodHardAntiAffinityTopology",
         "MutatingAdmissionPolicy",
-        "MutatingAdmissionWebhook",
         "NamespaceAutoProvision",
         "NamespaceExists",
         "NodeRestriction",
@@ -59,8 +75,6 @@ ABSENT_PLUGINS = frozenset(
         "PodTopologyLabels",
         "RuntimeClass",
         "StorageObjectInUseProtection",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionWebhook",
     ]
 )
 """Plugins of kube-apiserver that are not here. Who leaves one out gets what was asked for."""
@@ -72,9 +86,11 @@ def default_admission(
     clock: Clock,
     authorizer: Authorizer,
     roles: RoleIndex,
+    webhooks: WebhookCaller,
     disabled: Collection[str] = (),
 ) -> AdmissionChain:
     """The default plugins without those that are disabled by name."""
+    sources = AdmissionSources(store, catalog, authorizer, AdmissionConfigurations(store))
     plugins: tuple[AdmissionPlugin, ...] = (
         NamespaceLifecycle(store, catalog),
         CustomResourceLifecycle(store),
@@ -86,6 +102,13 @@ def default_admission(
         DefaultStorageClass(store),
         PersistentVolumeClaimResize(store),
         RoleEscalation(authorizer, roles),
+        CertificateRequester(clock),
+        CertificateApproval(authorizer),
+        CertificateSigning(authorizer),
+        CertificateSubjectRestriction(),
+        MutatingAdmissionWebhook(sources, webhooks),
+        ValidatingAdmissionPolicy(sources),
+        ValidatingAdmissionWebhook(sources, webhooks),
         ResourceQuotaAdmission(store, catalog, clock),
     )
     return AdmissionChain(plugin for plugin in plugins if plugin.name not in disabled)

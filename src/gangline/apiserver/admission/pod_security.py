@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from gangline.api.meta import JSON
 from gangline.apiserver.admission.security import LABEL_PREFIX
-from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, GroupResource, WriteOperation
+from gangline.apiserver.registry.admission import OBJECT_WRITES, AdmissionPlugin, AdmissionRequest, GroupResource
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import collection_prefix, object_path
 from gangline.apiserver.store.store import Store
@@ -44,7 +44,7 @@ class PodSecurity(AdmissionPlugin):
     """Refuses pods that violate the policy of their namespace; warns of pods and templates that would."""
 
     name = "PodSecurity"
-    operations = frozenset(WriteOperation)
+    operations = OBJECT_WRITES
     resources = frozenset({NAMESPACES, PODS, *TEMPLATES})
     subresources = frozenset({"", "ephemeralcontainers", "resize"})
 

@@ -3,7 +3,7 @@
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.kinds.scheduling import PRIORITY_CLASSES
-from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
+from gangline.apiserver.registry.admission import OBJECT_WRITES, AdmissionPlugin, AdmissionRequest
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.store.paths import collection_prefix, object_path
 from gangline.apiserver.store.store import Store
@@ -13,7 +13,7 @@ class PodPriority(AdmissionPlugin):
     """Computes the priority of new pods; an update that omits it keeps it."""
 
     name = "Priority"
-    operations = frozenset(WriteOperation)
+    operations = OBJECT_WRITES
     resources = frozenset({("", "pods")})
     subresources = frozenset({"", "status", "binding"})
 

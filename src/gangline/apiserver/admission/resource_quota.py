@@ -3,7 +3,7 @@
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.kinds.machinery.pod_amounts import Amounts
-from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
+from gangline.apiserver.registry.admission import OBJECT_WRITES, AdmissionPlugin, AdmissionRequest
 from gangline.apiserver.registry.catalog import Catalog
 from gangline.apiserver.registry.object_meta import rfc3339
 from gangline.apiserver.registry.storage import decode_record, storage_form
@@ -24,7 +24,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
     """
 
     name = "ResourceQuota"
-    operations = frozenset(WriteOperation)
+    operations = OBJECT_WRITES
     subresources = frozenset({"", "status"})
 
     def __init__(self, store: Store, catalog: Catalog, clock: Clock) -> None:

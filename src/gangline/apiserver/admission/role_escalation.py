@@ -18,7 +18,7 @@ from gangline.apiserver.auth.policy_rules import (
 )
 from gangline.apiserver.auth.rbac import aggregate_text
 from gangline.apiserver.auth.role_index import RBAC_GROUP, RoleIndex, RoleReference
-from gangline.apiserver.registry.admission import AdmissionPlugin, AdmissionRequest, WriteOperation
+from gangline.apiserver.registry.admission import OBJECT_WRITES, AdmissionPlugin, AdmissionRequest
 from gangline.apiserver.users import UserInfo
 from gangline.schema.go_text import quoted_text
 
@@ -34,7 +34,7 @@ class RoleEscalation(AdmissionPlugin):
     """
 
     name = "RoleEscalation"
-    operations = frozenset(WriteOperation)
+    operations = OBJECT_WRITES
     resources = frozenset(
         (RBAC_GROUP, plural) for plural in ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
     )

@@ -8,13 +8,12 @@ import hashlib
 import sys
 from collections.abc import Iterable
 
+from gangline.api.core import KUBERNETES_VERSION
 from gangline.api.meta import JSON
 from gangline.apiserver.registry.resources import ApiResource, Subresource
 
 AGGREGATED_MEDIA_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """The content type of aggregated discovery. Other documents are plain `application/json`."""
-
-KUBERNETES_VERSION = ("1", "34", "1.34.4")
 
 
 def wants_aggregated(accept: str) -> bool | None:
@@ -40,7 +39,7 @@ def wants_aggregated(accept: str) -> bool | None:
 
 def version_info(gangline: str, platform: str) -> JSON:
     """/version: the emulated Kubernetes version, with gangline's version as build metadata."""
-    major, minor, full = KUBERNETES_VERSION
+    major, minor, _ = KUBERNETES_VERSION.split(".")
     return {
         "major": major,
         "minor": minor,
@@ -48,7 +47,7 @@ def version_info(gangline: str, platform: str) -> JSON:
         "emulationMinor": minor,
         "minCompatibilityMajor": major,
         "minCompatibilityMinor": str(int(minor) - 1),
-        "gitVersion": f"v{full}+gangline-{gangline}",
+        "gitVersion": f"v{KUBERNETES_VERSION}+gangline-{gangline}",
         "gitCommit": "unknown",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
+from gangline.apiserver.aggregation.proxy import AggregationProxy
 from gangline.apiserver.apply.managed_fields import manager_name
 from gangline.apiserver.audit.log import AuditLog
 from gangline.apiserver.audit.request import AUDIT_TRAIL, begin_trail
@@ -22,12 +23,25 @@ from gangline.apiserver.auth.authentication import Authenticator
 from gangline.apiserver.auth.authorizer import Authorizer, check_access
 from gangline.apiserver.auth.impersonation import ImpersonationError, impersonated_user
 from gangline.apiserver.auth.peer_certificate import peer_certificate
-from gangline.apiserver.errors import StatusError, UnknownFields
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.http.access_reviews import ReviewHandler, ReviewRequest, unanswered_review
-from gangline.apiserver.http.body import MAX_BODY_BYTES, check_fields, check_kind, read_object, read_yaml
-from gangline.apiserver.http.list import list_page, parse_resource_version
-from gangline.apiserver.http.negotiation import Representation, error_representation, negotiate
-from gangline.apiserver.http.nonresource import NO_SNIFFING, NonResourceHandler
+from gangline.apiserver.http.body import (
+    MAX_BODY_BYTES,
+    checked_object,
+    decoding_text,
+    read_applied,
+    read_object,
+    report_applied_duplicates,
+)
+from gangline.apiserver.http.list import ListPage, list_page, parse_resource_version
+from gangline.apiserver.http.negotiation import (
+    PLAIN_JSON,
+    Representation,
+    check_accepted,
+    error_representation,
+    negotiate,
+)
+from gangline.apiserver.http.nonresource import NO_SNIFFING, NonResourceHandler, NonResourceResponse
 from gangline.apiserver.http.patch import APPLY_PATCH, patch_function
 from gangline.apiserver.http.query import check_list_options, check_write_options, deletion_options
 from gangline.apiserver.http.representations import NegotiationError
@@ -44,6 +58,7 @@ from gangline.apiserver.http.warnings import warning_headers
 from gangline.apiserver.http.watch import WatchRequest, watch_lines
 from gangline.apiserver.kinds.pod.spec_subresources import SPEC_SUBRESOURCES
 from gangline.apiserver.patch.json_patch import deep_copy
+from gangline.apiserver.registry.admission import WriteOperation
 from gangline.apiserver.registry.catalog import Catalog, ServedKind, allows_create_on_update
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
@@ -70,6 +85,10 @@ ONLY_OWN_NAMES = AllowedHosts()
 BODY_SECONDS = 60.0
 """In how much time a body must arrive: the time limit of requests of kube-apiserver."""
 NO_CACHE = "no-cache, private"
+VERSION_PATH, GROUPS_PATH = "/version", "/apis"
+HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+CONNECTIONS = {"attach": "Attach", "exec": "Exec", "portforward": "PortForward", "proxy": "Proxy"}
+"""Subresources that connect to an object, with the kinds of their options."""
 METRICS_PATH = "/metrics"
 REQUEST_LABELS = web.RequestKey("gangline-labels", RequestLabels)
 """Where a request keeps what it is counted as."""
@@ -128,11 +147,12 @@ class ApiRequest(msgspec.Struct, frozen=True):
     @property
     def media_type(self) -> str:
         """The content type without parameters."""
-        return self.http.headers.get("Content-Type", "").partition(";")[0].strip()
+        return self.http.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
-    def decode_body(self, raw: bytes) -> JSON:
-        """The object in a body, decoded by its content type. Raises `StatusError`."""
-        return read_object(raw, self.http.headers.get("Content-Type", ""), self.served_kind.resource.kind)
+    def checked_object(self, raw: bytes, kind: ServedKind) -> JSON:
+        """The object in a body, which must be of this kind. Raises `StatusError`."""
+        content_type, validation = self.http.headers.get("Content-Type", ""), self.query.get("fieldValidation", "")
+        return checked_object(kind, raw, content_type, validation, self.warnings.append)
 
 
 class ApiHandler:
@@ -151,6 +171,7 @@ class ApiHandler:
         hosts: AllowedHosts = ONLY_OWN_NAMES,
         downloads: Mapping[str, Download] | None = None,
         aggregated: Iterable[AggregatedGroup] = (),
+        remote: AggregationProxy | None = None,
     ) -> None:
         """The keys of `subresources` are group, plural and name of the subresource; those of `downloads` are paths."""
         self._audit_log, self._hosts = audit_log, hosts
@@ -160,7 +181,7 @@ class ApiHandler:
         self._nonresource, self._downloads = nonresource, dict(downloads or {})
         self._subresource_handlers = dict(subresources or {})
         self._reviews = ReviewHandler(authenticator, authorizer)
-        self._aggregated = {part.group: part for part in aggregated}
+        self._aggregated, self._remote = {part.group: part for part in aggregated}, remote
         self._metrics = RequestMetrics(clock)
         self._verb_handlers: Mapping[RequestVerb, SubresourceHandler] = {
             RequestVerb.GET: self._get,
@@ -244,18 +265,20 @@ class ApiHandler:
             trail.impersonate(user)
         record = trail.decide if trail is not None else None
         check_access(self._authorizer, _attributes(http, user, info), record)
+        remote = self._remote.find(http.path) if self._remote is not None else None
+        if self._remote is not None and remote is not None and not self._catalog.has_builtin_group(remote.group):
+            return await self._remote.serve(http, user, remote)
         if info is None or not info.plural:
             return await self._serve_nonresource(http)
         if (aggregated := self._aggregated.get(info.group)) is not None:
             return await self._serve_aggregated(http, aggregated, verb, info)
         is_review = info in self._reviews
-        served_kind = None if is_review else self._catalog.find(info.group, info.version, info.plural)
+        # A Binding is not stored: it is a write to a pod.
+        plural = "pods" if (info.group, info.plural) == ("", "bindings") else info.plural
+        served_kind = None if is_review else self._catalog.find(info.group, info.version, plural)
         if served_kind is None and not is_review:
             return self._unknown_resource(info)
-        if info.is_proxy:
-            verb = verb or RequestVerb.GET  # every method is passed on
-        elif verb is None or http.method == "HEAD":
-            raise apierrors.method_not_allowed()
+        verb = _allowed_verb(http.method, verb, info, is_custom=served_kind is not None and served_kind.custom)
         if served_kind is None:
             return await self._serve_review(http, user, verb, info, warnings)
         if served_kind.deprecation_warning:
@@ -286,7 +309,7 @@ class ApiHandler:
             raise
 
     def _unknown_resource(self, info: RequestInfo) -> web.StreamResponse:
-        if not any(kind.resource.group == info.group and not kind.custom for kind in self._catalog):
+        if not self._catalog.has_builtin_group(info.group):
             # kube-apiserver serves CRD groups by another server of its chain, which responds in plain text.
             return _page_not_found()
         raise apierrors.no_such_resource()
@@ -298,7 +321,7 @@ class ApiHandler:
         accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
         representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
         raw = await read_body(http)
-        body = read_object(raw, http.headers.get("Content-Type", ""), self._reviews.kind_name(info))
+        body = read_object(raw, http.headers.get("Content-Type", ""), self._reviews.kind_name(info)).object
         manager, validation = (
             manager_name(http.query.get("fieldManager", ""), agent),
             http.query.get("fieldValidation", ""),
@@ -331,21 +354,29 @@ class ApiHandler:
     async def _serve_nonresource(self, http: web.BaseRequest) -> web.StreamResponse:
         if "//" in http.path or http.raw_path.startswith("//"):
             return _page_not_found()
-        if http.method not in ("GET", "HEAD"):
+        if http.method not in ("GET", "HEAD") and http.path not in (GROUPS_PATH, *HEALTH_PATHS):
             raise apierrors.method_not_allowed()
+        accept = http.headers.get("Accept", "")
         if http.path == METRICS_PATH:
             text = self._metrics.text(self._object_counts())
             return web.Response(body=text.encode(), headers={"Content-Type": METRICS_TYPE})
         if (download := self._downloads.get(http.path)) is not None:
             return web.Response(body=await download(), content_type="application/octet-stream")
-        page = self._nonresource.response(http.path, http.query, http.headers.get("Accept", ""))
+        if http.path == VERSION_PATH:
+            check_accepted(accept, ("application/json",))
+        page = self._nonresource.response(http.path, http.query, accept)
+        _check_page_method(http, page)
         tag = page.headers.get("ETag")
         if tag is not None and tag in http.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=page.headers)
-        headers = {"Content-Type": page.content_type, **page.headers}
+        headers, body = {"Content-Type": page.content_type, **page.headers}, page.body
+        if page.is_object and page.content_type == PLAIN_JSON.content_type and http.path != GROUPS_PATH:
+            agent = http.headers.get("User-Agent", "")
+            representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
+            headers["Content-Type"], body = representation.content_type, representation.format(body)
         if (trail := http.get(AUDIT_TRAIL)) is not None and page.is_object:
             trail.set_response_body(page.body)
-        return web.Response(body=page.body, status=page.code, headers=headers)
+        return web.Response(body=body, status=page.code, headers=headers)
 
     def _object_counts(self) -> dict[str, int]:
         store = self._registry.store
@@ -359,34 +390,59 @@ class ApiHandler:
             if served_kind.custom:
                 return _page_not_found()
             raise apierrors.no_such_resource()
-        if info.subresource in SPEC_SUBRESOURCES and served_kind.resource.subresource(info.subresource) is not None:
-            if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
-                raise apierrors.method_not_allowed()
-            return await self._verb_handlers[request.verb](request)
-        if info.subresource not in ("", "status"):
-            handler = self._subresource_handler(served_kind, "proxy" if info.is_proxy else info.subresource)
-            if handler is None:
-                raise apierrors.no_such_resource()
-            return await handler(request)
+        is_part = info.subresource in ("", "status") or served_kind.strategy.part(info.subresource) is not None
+        if not is_part or info.plural != served_kind.resource.plural:
+            return await self._serve_subresource(request)
         if info.subresource == "status" and not served_kind.has_status:
-            if served_kind.custom:
-                raise apierrors.not_found(served_kind.resource, info.name)
-            raise apierrors.no_such_resource()
+            raise self._no_subresource(served_kind, info)
         if (
             served_kind.resource.namespaced
             and not info.namespace
             and request.verb not in (RequestVerb.LIST, RequestVerb.WATCH)
         ):
             raise apierrors.no_such_resource() if info.name else apierrors.method_not_allowed()
-        if info.subresource == "status" and request.verb is RequestVerb.DELETE:
+        if info.subresource and request.verb is RequestVerb.DELETE:
             raise apierrors.method_not_allowed()
         if request.verb is RequestVerb.DELETE_COLLECTION and request.verb not in served_kind.resource.verbs:
             raise apierrors.method_not_allowed()
         return await self._verb_handlers[request.verb](request)
 
-    def _subresource_handler(self, served_kind: ServedKind, name: str) -> SubresourceHandler | None:
+    async def _serve_subresource(self, request: ApiRequest) -> web.StreamResponse:
+        info, served_kind = request.info, request.served_kind
+        if info.subresource in SPEC_SUBRESOURCES and served_kind.resource.subresource(info.subresource) is not None:
+            if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
+                raise apierrors.method_not_allowed()
+            return await self._verb_handlers[request.verb](request)
+        handler = self._subresource_handler(served_kind, info)
+        if handler is None:
+            raise self._no_subresource(served_kind, info)
+        name = "proxy" if info.is_proxy else info.subresource
+        if name in CONNECTIONS:
+            await self._admit_connection(request, name)
+        return await handler(request)
+
+    async def _admit_connection(self, request: ApiRequest, subresource: str) -> None:
+        """Let webhooks and policies refuse a connection to an object. Raises `StatusError`."""
+        served_kind, info = request.served_kind, request.info
+        kind = f"{served_kind.resource.kind}{CONNECTIONS[subresource]}Options"
+        options: JSON = {"kind": kind, "apiVersion": "v1"}
+        for name in request.http.query:
+            values = request.http.query.getall(name)
+            flags = {"true": True, "1": True, "false": False, "0": False}
+            options[name] = values if name in ("command", "ports") else flags.get(values[0], values[0])
+        context = WriteContext(user=request.user, subresource=subresource)
+        await self._registry.admit_subresource(context, served_kind, info.key, options, WriteOperation.CONNECT)
+
+    @staticmethod
+    def _no_subresource(served_kind: ServedKind, info: RequestInfo) -> StatusError:
+        return (
+            apierrors.not_found(served_kind.resource, info.name) if served_kind.custom else apierrors.no_such_resource()
+        )
+
+    def _subresource_handler(self, served_kind: ServedKind, info: RequestInfo) -> SubresourceHandler | None:
         """The handler of a subresource: the resource's own, or the generic one if the resource has the subresource."""
-        own = self._subresource_handlers.get((*served_kind.resource.group_resource, name))
+        name = "proxy" if info.is_proxy else info.subresource
+        own = self._subresource_handlers.get((info.group, info.plural, name))
         if own is None and served_kind.resource.subresource(name) is not None:
             return self._subresource_handlers.get(("", "", name))
         return own
@@ -409,6 +465,9 @@ class ApiHandler:
         representation = self._representation(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
         page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
+        return self._list_response(request, representation, page)
+
+    def _list_response(self, request: ApiRequest, representation: Representation, page: ListPage) -> web.StreamResponse:
         items = [request.served_kind.served_bytes(record.data) for record in page.records]
         body = representation.encode_list(request.served_kind.object_kind, items, page.metadata)
         return api_response(request, representation, body)
@@ -435,13 +494,12 @@ class ApiHandler:
     # Writing
 
     async def _create(self, request: ApiRequest) -> web.StreamResponse:
-        if request.info.name:
+        if request.info.name and not request.served_kind.custom:
             raise apierrors.method_not_allowed()
         representation = self._representation(request)
         check_write_options(request.verb, request.query)
         raw = await request.read_body()
-        body = request.decode_body(raw)
-        _check_body(request, body, raw)
+        body = request.checked_object(raw, request.served_kind)
         ensure_metadata(body)
         _record_object(request, body)
         check_namespace(request.served_kind, request.info.namespace, body["metadata"])
@@ -452,8 +510,7 @@ class ApiHandler:
         representation = self._representation(request)
         check_write_options(request.verb, request.query)
         raw = await request.read_body()
-        body = request.decode_body(raw)
-        _check_body(request, body, raw)
+        body = request.checked_object(raw, request.served_kind)
         ensure_metadata(body)
         _record_object(request, body)
         check_object_key(request.served_kind, request.info.key, body)
@@ -481,17 +538,15 @@ class ApiHandler:
             request.served_kind, media, raw, validation=context.field_validation, warn=request.warnings.append
         )
         check_write_options(request.verb, request.query)
-        try:
-            result = await self._registry.update(context, request.served_kind, request.info.key, transform)
-        except UnknownFields as error:
-            raise apierrors.invalid_patch(raw.decode(errors="replace"), error.message) from error
+        result = await self._registry.update(context, request.served_kind, request.info.key, transform)
         return _write_response(request, representation, result)
 
     async def _apply(self, request: ApiRequest, raw: bytes) -> WriteResult:
         check_write_options(RequestVerb.PATCH, request.query, apply=True)
-        config, force = read_yaml(raw), query_flag(request.query, "force")
+        body, force = read_applied(raw), query_flag(request.query, "force")
         context = msgspec.structs.replace(request.write_context(), check_create=partial(self._check_create, request))
-        return await self._registry.apply(context, request.served_kind, request.info.key, config, force=force)
+        report_applied_duplicates(body, context.field_validation, request.warnings.append)
+        return await self._registry.apply(context, request.served_kind, request.info.key, body.object, force=force)
 
     def _check_create(self, request: ApiRequest) -> None:
         """Check that the user of an update may create the object, which does not exist. Raises `StatusError` (403)."""
@@ -512,22 +567,48 @@ class ApiHandler:
         representation = self._representation(request)
         options = await self._deletion_options(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
-        namespace = request.info.namespace
-        deleted = await self._registry.delete_collection(request.served_kind, namespace, selection, options)
-        metadata: JSON = {"resourceVersion": str(self._registry.store.revision)}
-        body = representation.encode_list(request.served_kind.object_kind, deleted, metadata)
-        return api_response(request, representation, body)
+        page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
+        await self._registry.delete_all(request.served_kind, page.records, options, request.user)
+        # As they were before: kube-apiserver returns the list that it has deleted.
+        return self._list_response(request, representation, page)
 
     async def _deletion_options(self, request: ApiRequest) -> DeletionOptions:
         raw = await request.read_body()
-        body = request.decode_body(raw) if raw else None
+        body = _sent_options(raw, request.http.headers.get("Content-Type", "")) if raw else None
         if request.trail is not None and body is not None:
             request.trail.set_options(body)
         return deletion_options(body, request.query)
 
     def _representation(self, request: ApiRequest, *, watch: bool = False) -> Representation:
         accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
-        return negotiate(accept, request.query, now=self._clock.now, agent=agent, watch=watch)
+        return negotiate(
+            accept,
+            request.query,
+            now=self._clock.now,
+            agent=agent,
+            watch=watch,
+            routed=not request.served_kind.custom,
+            listing=request.verb in (RequestVerb.LIST, RequestVerb.WATCH),
+        )
+
+
+def _allowed_verb(method: str, verb: RequestVerb | None, info: RequestInfo, *, is_custom: bool) -> RequestVerb:
+    """The verb of a request for a resource. Raises `StatusError` if kube-apiserver has no route for the method."""
+    if info.is_proxy:
+        return verb or RequestVerb.GET  # every method is passed on
+    if is_custom and verb is None and method in ("PUT", "PATCH"):
+        raise apierrors.bad_request("name must be provided")
+    if verb is None or (method == "HEAD" and not is_custom):
+        raise apierrors.method_not_allowed()
+    return verb
+
+
+def _check_page_method(http: web.BaseRequest, page: NonResourceResponse) -> None:
+    """Refuse HEAD for pages that kube-apiserver routes by method. Raises `StatusError` (405)."""
+    path = http.path.rstrip("/")
+    is_routed = path == VERSION_PATH or (path.startswith("/api") and path != GROUPS_PATH)
+    if http.method == "HEAD" and is_routed and page.code == 200:
+        raise apierrors.method_not_allowed()
 
 
 def _labels(info: RequestInfo, verb: RequestVerb, served_kind: ServedKind) -> RequestLabels:
@@ -535,6 +616,16 @@ def _labels(info: RequestInfo, verb: RequestVerb, served_kind: ServedKind) -> Re
     subresource = name if served_kind.resource.subresource(name) is not None else ""
     scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
     return RequestLabels(verb.upper(), info.group, info.version, info.plural, subresource, scope)
+
+
+def _sent_options(raw: bytes, content_type: str) -> JSON:
+    """The options in the body of a deletion. kube-apiserver has no code for those that it cannot decode."""
+    try:
+        return read_object(raw, content_type, "DeleteOptions").object
+    except StatusError as error:
+        if error.code != 400:
+            raise
+        raise apierrors.untyped_error(decoding_text(error)) from error
 
 
 def _decoded_path(http: web.BaseRequest) -> str:
@@ -569,11 +660,6 @@ async def read_body(http: web.BaseRequest) -> bytes:
         raise apierrors.bad_request(f"the body of the request is incomplete: {error}") from error
     except web.HTTPRequestEntityTooLarge:
         raise apierrors.body_too_large(MAX_BODY_BYTES) from None
-
-
-def _check_body(request: ApiRequest, body: JSON, raw: bytes) -> None:
-    check_kind(request.served_kind, body)
-    check_fields(request.served_kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
 
 
 def _record_object(request: ApiRequest, body: JSON) -> None:

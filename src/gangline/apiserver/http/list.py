@@ -1,7 +1,8 @@
 """Lists: selection, paging and resourceVersion semantics."""
 
 import base64
-import binascii
+import posixpath
+import string
 from collections.abc import Mapping
 
 import msgspec
@@ -15,6 +16,8 @@ from gangline.apiserver.store.errors import RevisionCompacted, RevisionTooNew
 from gangline.apiserver.store.paths import collection_prefix
 from gangline.apiserver.store.records import RangeResult, StoreRecord
 from gangline.apiserver.store.store import Store
+from gangline.schema.go_text import json_type_name
+from gangline.schema.json_syntax import syntax_error
 
 CONTINUE_EXPIRED_MESSAGE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
@@ -25,12 +28,16 @@ CONTINUE_EXPIRED_MESSAGE = (
 VERSION_EXPIRED_MESSAGE = "The resourceVersion for the provided list is too old."
 
 
+_CONTINUE_VERSION = "meta.k8s.io/v1"
+_BASE64_LETTERS = frozenset(string.ascii_letters + string.digits + "-_")
+
+
 class _ContinueToken(msgspec.Struct, frozen=True):
-    """The start of the next page. Opaque to clients."""
+    """The start of the next page, relative to the collection. Opaque to clients."""
 
     rv: int
     start: str
-    v: str = "meta.k8s.io/v1"
+    v: str = _CONTINUE_VERSION
 
 
 class ListPage(msgspec.Struct, frozen=True):
@@ -48,7 +55,7 @@ def list_page(
     check_list_options(query, watch=False)
     limit = max(0, query_integer(query, "limit") or 0)
     token = query.get("continue", "")
-    at, start = _decode_token(token, query) if token else (_list_revision(store, query, limit), "")
+    at, start = _decode_token(token, prefix, query) if token else (_list_revision(store, query, limit), "")
     page = _read_range(store, prefix, start, at, limit if not selection else 0, token=bool(token))
     records, has_more, remaining = page.records, page.has_more, page.remaining
     if selection:
@@ -57,7 +64,7 @@ def list_page(
         records = tuple(selected[:limit] if limit else selected)
     metadata: JSON = {"resourceVersion": str(page.revision)}
     if has_more:
-        metadata["continue"] = _encode_token(page.revision, records[-1].path)
+        metadata["continue"] = _encode_token(page.revision, prefix, records[-1].path)
         if not selection:
             metadata["remainingItemCount"] = remaining
     return ListPage(records, metadata)
@@ -97,16 +104,51 @@ def parse_resource_version(text: str) -> int:
     return int(text)
 
 
-def _decode_token(token: str, query: Mapping[str, str]) -> tuple[int, str]:
-    try:
-        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        decoded = msgspec.json.decode(raw, type=_ContinueToken)
-    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise apierrors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+def _decode_token(token: str, prefix: str, query: Mapping[str, str]) -> tuple[int | None, str]:
+    """The revision of a list, None for the newest, and the path after which its next page starts."""
+    decoded = _parse_token(token)
     if query.get("resourceVersion", "") not in ("", "0"):
         raise apierrors.bad_request("specifying resource version is not allowed when using continue")
-    return decoded.rv, decoded.start
+    return decoded.rv if decoded.rv > 0 else None, prefix + decoded.start.removeprefix("/").removesuffix("\0")
 
 
-def _encode_token(revision: int, last: str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(_ContinueToken(revision, last))).decode().rstrip("=")
+def _parse_token(token: str) -> _ContinueToken:
+    end = len(token) - 1 if len(token) % 4 == 1 else -1
+    illegal = next((at for at, letter in enumerate(token) if letter not in _BASE64_LETTERS), end)
+    if illegal >= 0:
+        raise _invalid_token(f": illegal base64 data at input byte {illegal}")
+    raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    if error := syntax_error(raw):
+        raise _invalid_token(f": {error}")
+    value = msgspec.json.decode(raw)
+    if not isinstance(value, dict):
+        raise _invalid_token(
+            f": json: cannot unmarshal {json_type_name(value)} into Go value of type storage.continueToken"
+        )
+    decoded = _ContinueToken(value.get("rv") or 0, value.get("start") or "", value.get("v") or "")
+    for name, go_type in (("rv", int), ("start", str), ("v", str)):
+        field = getattr(decoded, name)
+        if not isinstance(field, go_type) or isinstance(field, bool):
+            kind, text = json_type_name(field), "int64" if go_type is int else "string"
+            raise _invalid_token(
+                f": json: cannot unmarshal {kind} into Go struct field continueToken.{name} of type {text}"
+            )
+    if decoded.v != _CONTINUE_VERSION:
+        raise _invalid_token(f": server does not recognize this encoded version {decoded.v}")
+    if not decoded.rv:
+        raise _invalid_token(f": incorrect encoded start resourceVersion (version {_CONTINUE_VERSION})")
+    if not decoded.start:
+        raise _invalid_token(f": encoded start key empty (version {_CONTINUE_VERSION})")
+    key = f"/{decoded.start.removeprefix('/')}"
+    if posixpath.normpath(key) != key:
+        raise _invalid_token(f": {decoded.start}")
+    return decoded
+
+
+def _invalid_token(why: str) -> apierrors.StatusError:
+    return apierrors.bad_request(f"invalid continue token: continue key is not valid{why}")
+
+
+def _encode_token(revision: int, prefix: str, last: str) -> str:
+    start = last.removeprefix(prefix) + "\0"
+    return base64.urlsafe_b64encode(msgspec.json.encode(_ContinueToken(revision, start))).decode().rstrip("=")

@@ -31,6 +31,9 @@ from gangline.apiserver.tables.table import IncludeObject
 _JSON, _YAML = "application/json", "application/yaml"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _SERVED_TYPES = (_JSON, _YAML)
+_KNOWN_TYPES = (_JSON, _YAML, _PROTOBUF)
+_STREAM_TYPES = (f"{_JSON};stream=watch", f"{_PROTOBUF};stream=watch")
+"""What kube-apiserver's messages list, whether we serve it or not."""
 _META_VERSIONS = ("v1", "v1beta1")
 _PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 _TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
@@ -50,24 +53,25 @@ class Representation:
 
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
         """One object. Raises `NegotiationError` (406) if the view is for lists."""
-        return self._formatted(self._view.encode_object(kind, body))
+        return self.format(self._view.encode_object(kind, body))
 
     def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes:
         """A list. `metadata` has resourceVersion and, where they apply, continue and remainingItemCount.
 
         Raises `NegotiationError` (406) if the view is for single objects.
         """
-        return self._formatted(self._view.encode_list(kind, items, metadata))
+        return self.format(self._view.encode_list(kind, items, metadata))
 
     def encode_status(self, value: JSON) -> bytes:
         """A Status, or any other object that has only one view: discovery, reviews, a Scale."""
-        return self._formatted(msgspec.json.encode(value))
+        return self.format(msgspec.json.encode(value))
 
     def event_encoder(self, kind: ObjectKind) -> EventEncoder:
         """The encoder of one watch. Events are lines of JSON in every format."""
         return self._view.event_encoder(kind)
 
-    def _formatted(self, body: bytes) -> bytes:
+    def format(self, body: bytes) -> bytes:
+        """Encoded JSON in the format of the response."""
         return body if self._format is None else self._format(body)
 
 
@@ -130,21 +134,27 @@ def negotiate(
     agent: str = "",
     watch: bool = False,
     views: bool = True,
+    routed: bool = True,
+    listing: bool = False,
 ) -> Representation:
     """The representation of a response. Raises `NegotiationError`: 406 if none is acceptable, 400 for table options.
 
     `query` may have `pretty` and `includeObject`, `agent` is the User-Agent header. `views` is False for
     responses that have one view only (version, discovery, reviews). Protobuf is skipped, so its clients get the
-    JSON they also accept.
+    JSON they also accept. In kube-apiserver a router refuses types that it does not know before all else, except for
+    custom resources (not `routed`); `listing` responses may be streams.
     """
     pretty = _wants_pretty(query, agent)
     if accept in ("", "*/*", _JSON):
         return _PRETTY_JSON if pretty and not watch else PLAIN_JSON
-    _check_routable(accept)
+    if routed:
+        _check_routable(accept, listing=listing)
     for clause in accept_clauses(accept):
         if (media := _served_type(clause.name)) and _is_allowed(clause.parameters, views=views):
             return _make_representation(media, clause.parameters, query, now, pretty=pretty, watch=watch)
-    raise not_acceptable(f"only the following media types are accepted: {', '.join(_SERVED_TYPES)}")
+    # kube-apiserver lists protobuf as well. Who asks for it in vain must not be told that it is accepted.
+    types = _SERVED_TYPES if _PROTOBUF in accept else _KNOWN_TYPES
+    raise not_acceptable(f"only the following media types are accepted: {', '.join(types)}")
 
 
 def error_representation(accept: str, query: Mapping[str, str], *, agent: str = "") -> Representation:
@@ -168,7 +178,7 @@ def _make_representation(
     watch: bool,
 ) -> Representation:
     if watch and media != _JSON:
-        raise not_acceptable(f"only the following media types are accepted: {_JSON};stream=watch")
+        raise not_acceptable(f"only the following media types are accepted: {', '.join(_STREAM_TYPES)}")
     view = _response_view(parameters, query, now)
     pretty = (pretty or parameters.get("pretty") == "1") and not watch
     return Representation(view, _formatter(media, pretty=pretty), media)
@@ -221,11 +231,16 @@ def _served_type(name: str) -> str | None:
     return _JSON if name in ("*/*", "application/*") else None
 
 
-def _check_routable(accept: str) -> None:
+def _check_routable(accept: str, *, listing: bool) -> None:
     """Check that the Accept header names any served media type at all, as the router of kube-apiserver does first."""
-    media_types = {part.partition(";")[0].strip() for part in accept.split(",")}
-    if media_types.isdisjoint(("*/*", *_SERVED_TYPES, _PROTOBUF)):
-        available = f"{', '.join(_SERVED_TYPES)}, {_JSON};stream=watch"
+    check_accepted(accept, _KNOWN_TYPES, _STREAM_TYPES if listing else ())
+
+
+def check_accepted(accept: str, media_types: tuple[str, ...], more: tuple[str, ...] = ()) -> None:
+    """Check that an Accept header names one of these types, or any. Raises `NegotiationError` (406)."""
+    accepted = {part.partition(";")[0].strip() for part in accept.split(",")}
+    if accept and accepted.isdisjoint(("*/*", *media_types)):
+        available = ", ".join((*media_types, *more))
         message = f"406: Not Acceptable\n\nAvailable representations: {available}"
         raise NegotiationError(406, "NotAcceptable", message, routed=False)
 

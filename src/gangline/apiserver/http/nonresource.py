@@ -63,14 +63,24 @@ class NonResourceHandler:
         self._address, self._key = address, key
         self._health_checks = dict(health_checks or {})
         self._aggregated = tuple(aggregated)
+        self._custom: tuple[ApiResource, ...] = ()
+        self._remote: tuple[ApiResource, ...] = ()
         self._resources: tuple[ApiResource, ...] = (*all_resources(()), *self._aggregated)
         self._openapi = OpenApiDocuments()
 
     def set_crds(self, crds: Sequence[JSON]) -> None:
         """Replace the established CRDs."""
-        custom = all_resources([resource for crd in crds for resource in crd_resources(crd)])
-        self._resources = (*custom, *self._aggregated)
+        self._custom = tuple(resource for crd in crds for resource in crd_resources(crd))
         self._openapi = OpenApiDocuments(crds)
+        self._collect_resources()
+
+    def set_remote(self, resources: Sequence[ApiResource]) -> None:
+        """Replace the resources of other servers."""
+        self._remote = tuple(resources)
+        self._collect_resources()
+
+    def _collect_resources(self) -> None:
+        self._resources = (*all_resources((*self._custom, *self._remote)), *self._aggregated)
 
     def response(self, path: str, query: Mapping[str, str], accept: str) -> NonResourceResponse:
         """The response to a GET. Raises `StatusError`."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.core import KUBERNETES_VERSION
 from gangline.api.meta import JSON
 from gangline.apiserver.registry.resources import ApiResource, crd_resources, group_version_path
 from gangline.schema.protobuf import openapi_v2
@@ -37,10 +38,11 @@ class OpenApiDocuments:
     def __init__(self, crds: Iterable[JSON] = ()) -> None:
         self._custom_kinds: dict[str, list[tuple[ApiResource, JSON]]] = {}
         for crd in crds:
-            schemas = {item["name"]: item.get("schema") or {} for item in crd["spec"]["versions"]}
+            versions = {item["name"]: item for item in crd["spec"]["versions"]}
             for resource in crd_resources(crd):
-                schema = schemas[resource.version].get("openAPIV3Schema") or {}
-                self._custom_kinds.setdefault(resource.group_version_path, []).append((resource, schema))
+                self._custom_kinds.setdefault(resource.group_version_path, []).append(
+                    (resource, versions[resource.version])
+                )
         self._custom_documents: dict[str, OpenApiDocument] = {}
 
     @cached_property
@@ -89,7 +91,7 @@ class OpenApiDocuments:
             definitions.update(msgspec.json.decode(content).get("components", {}).get("schemas", {}))
         return {
             "swagger": "2.0",
-            "info": {"title": "Kubernetes", "version": "v1.34.4"},
+            "info": {"title": "Kubernetes", "version": f"v{KUBERNETES_VERSION}"},
             "paths": {},
             "definitions": {name: _v2_schema(schema) for name, schema in definitions.items()},
         }
@@ -99,13 +101,14 @@ class OpenApiDocuments:
 
 
 def _group_document(kinds: list[tuple[ApiResource, JSON]]) -> JSON:
+    """The document of resources, each with its version of the CRD."""
     document: JSON = {}
-    for resource, schema in kinds:
+    for resource, version in kinds:
         kind_document = msgspec.json.decode(
             _template_for(published.crd_document_template(namespaced=resource.namespaced), resource)
         )
         schema_name = definition_name(resource.group, resource.version, resource.kind)
-        kind_document["components"]["schemas"].update(_definitions(schema_name, resource, schema))
+        kind_document["components"]["schemas"].update(_definitions(schema_name, resource, version))
         for part in ("status", "scale"):
             if resource.subresource(part) is None:
                 _drop_subresource(kind_document, part)
@@ -155,9 +158,14 @@ def _group_camel_case(group: str) -> str:
     return title[:1].lower() + title[1:]
 
 
-def _definitions(name: str, resource: ApiResource, schema: JSON) -> JSON:
-    key = {"group": resource.group, "version": resource.version}
-    schema_of_kind = {**_published_schema(schema), "x-kubernetes-group-version-kind": [{**key, "kind": resource.kind}]}
+def _definitions(name: str, resource: ApiResource, version: JSON) -> JSON:
+    key, schema = {"group": resource.group, "version": resource.version}, version.get("schema") or {}
+    extensions = _selectable_fields(version)
+    schema_of_kind = {
+        **_published_schema(schema.get("openAPIV3Schema") or {}),
+        "x-kubernetes-group-version-kind": [{**key, "kind": resource.kind}],
+        **extensions,
+    }
     schema_of_kind["properties"] = {**schema_of_kind.get("properties", {}), **_type_meta("APIVersion", "Kind")}
     schema_of_kind["properties"]["metadata"] = _schema_reference(
         "ObjectMeta", "Standard object's metadata.", "metadata"
@@ -177,8 +185,14 @@ def _definitions(name: str, resource: ApiResource, schema: JSON) -> JSON:
             "metadata": _schema_reference("ListMeta", "Standard list metadata.", "types-kinds"),
         },
         "x-kubernetes-group-version-kind": [{**key, "kind": resource.list_kind}],
+        **extensions,
     }
     return {name: schema_of_kind, definition_name(resource.group, resource.version, resource.list_kind): list_schema}
+
+
+def _selectable_fields(version: JSON) -> JSON:
+    fields = [{"fieldPath": item["jsonPath"].removeprefix(".")} for item in version.get("selectableFields") or ()]
+    return {"x-kubernetes-selectable-fields": fields} if fields else {}
 
 
 def _type_meta(api_version: str, kind: str) -> JSON:

@@ -1,5 +1,6 @@
 """Patches of every format, as functions from the old object to the new one."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -7,13 +8,13 @@ import msgspec
 from gangline.api.codec.nesting import is_too_deep
 from gangline.api.meta import JSON
 from gangline.apiserver import errors as apierrors
-from gangline.apiserver.http.body import Warn, check_kind, decode_json, json_error_text
-from gangline.apiserver.kinds.crd.resource_metadata import metadata_errors
+from gangline.apiserver.http.body import Warn, check_kind, custom_errors, decode_json, json_error_text
 from gangline.apiserver.patch.json_patch import json_patch, merge_patch
 from gangline.apiserver.patch.strategic import strategic_merge
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.writes import UpdateFunc
 from gangline.schema.typed.integers import with_integers
+from gangline.schema.typed.strict_decoding import DecodingErrors, duplicate_fields
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -36,18 +37,20 @@ def decode_patch(raw: bytes) -> Any:
     try:
         return decode_json(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise apierrors.bad_request(f"error decoding patch: {json_error_text(error)}") from error
+        raise apierrors.bad_request(f"error decoding patch: {json_error_text(raw, error)}") from error
 
 
 def patch_function(served_kind: ServedKind, media: str, raw: bytes, *, validation: str, warn: Warn) -> UpdateFunc:
     """The function that applies a patch to an object. Both this and the function raise `StatusError`."""
     check_patch_type(media, custom=served_kind.custom)
     patch = decode_patch(raw)
+    prefix = "json patch " if media == JSON_PATCH else ""
+    duplicates = [f"{prefix}{text}" for text in duplicate_fields(raw, patch)]
 
     def patched(old: JSON | None) -> JSON:
         assert old is not None
         new: JSON = _patched_object(served_kind, media, patch, old)
-        _check_result(served_kind, new, validation, warn)
+        _check_result(served_kind, new, duplicates, validation, warn)
         return new
 
     return patched
@@ -66,7 +69,7 @@ def _patched_object(served_kind: ServedKind, media: str, patch: Any, old: JSON) 
     return merged
 
 
-def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn) -> None:
+def _check_result(served_kind: ServedKind, new: Any, duplicates: Sequence[str], validation: str, warn: Warn) -> None:
     """Check that the result is an object of the kind and that all fields have the right type. Raises `StatusError`."""
     encoded = msgspec.json.encode(new)
     if is_too_deep(encoded):
@@ -78,10 +81,11 @@ def _check_result(served_kind: ServedKind, new: Any, validation: str, warn: Warn
         )
     if served_kind.decoder is None:
         check_kind(served_kind, new)
-        errors = metadata_errors(new)
+        errors = custom_errors(served_kind, new, duplicates, validation)
     else:
         _check_same_kind(served_kind, new, new_text)
         errors = served_kind.decoder.errors(encoded, new)
+        errors = DecodingErrors(errors.error, (*duplicates, *errors.strict))
     if errors.error:
         raise apierrors.invalid_patch(new_text, errors.error)
     if errors.strict and validation == "Strict":

@@ -20,9 +20,9 @@ from gangline.apiserver.apply.managed_kind import ManagedKind, managed_kind
 from gangline.apiserver.auth.token_claims import TokenClaims, decode_claims
 from gangline.apiserver.auth.token_requests import DEFAULT_SECONDS, TokenIssuer
 from gangline.apiserver.errors import NamedKind, StatusError
-from gangline.apiserver.http.body import check_fields, check_kind, read_object, read_yaml
+from gangline.apiserver.http.body import read_applied, report_applied_duplicates
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler, api_response
-from gangline.apiserver.http.negotiation import negotiate
+from gangline.apiserver.http.negotiation import PLAIN_JSON, Representation, negotiate
 from gangline.apiserver.http.patch import APPLY_PATCH, JSON_PATCH, check_patch_type, decode_patch
 from gangline.apiserver.http.query import check_write_options, deletion_options
 from gangline.apiserver.http.request_info import RequestVerb, query_flag
@@ -41,6 +41,8 @@ from gangline.schema.typed.openapi import builtin_type
 
 ANY_SCALE = ("", "", "scale")
 """The scale subresource of any resource that has one."""
+BINDINGS = ("", "bindings", "")
+"""The older path of `pods/binding`, where the pod is named in the body only."""
 CREATED_STATUS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 ISSUED_CREDENTIAL_ANNOTATION = "authentication.kubernetes.io/issued-credential-id"
 """The annotation of the audit event by which requests with an issued token are found."""
@@ -52,6 +54,7 @@ def subresource_handlers(registry: Registry, issuer: TokenIssuer) -> dict[tuple[
     pods = PodHandlers(registry)
     handlers: dict[tuple[str, str, str], SubresourceHandler] = {
         ("", "pods", "binding"): pods.bind,
+        BINDINGS: pods.bind_named,
         ("", "pods", "eviction"): pods.evict,
         ("", "serviceaccounts", "token"): TokenHandler(registry, issuer),
         ("", "namespaces", "finalize"): FinalizeHandler(registry),
@@ -64,22 +67,9 @@ def _json_response(body: JSON, code: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=code, content_type="application/json")
 
 
-OLD_EVICTION_VERSION = "policy/v1beta1"
-"""Old clients send it; kube-apiserver still takes it."""
-
-
 async def _read_object(request: ApiRequest, kind: ServedKind) -> JSON:
     """The object in the body, of the kind that a subresource takes. Raises `StatusError` (400, 415)."""
-    return _typed_object(request, await request.read_body(), kind)
-
-
-def _typed_object(request: ApiRequest, raw: bytes, kind: ServedKind) -> JSON:
-    body = read_object(raw, request.http.headers.get("Content-Type", ""), kind.resource.kind)
-    if body.get("apiVersion") == OLD_EVICTION_VERSION and kind.resource.kind == "Eviction":
-        body["apiVersion"] = kind.resource.api_version
-    check_kind(kind, body)
-    check_fields(kind, body, raw, request.query.get("fieldValidation", ""), request.warnings.append)
-    return body
+    return request.checked_object(await request.read_body(), kind)
 
 
 @cache
@@ -97,10 +87,10 @@ class _RegistryHandler:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def _admit(self, request: ApiRequest, body: JSON) -> WriteContext:
+    async def _admit(self, request: ApiRequest, body: JSON) -> WriteContext:
         """Admit a POST to the subresource, and return the context of its writes. Raises `StatusError`."""
         context = msgspec.structs.replace(request.write_context(), subresource=request.info.subresource)
-        self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
+        await self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
         return context
 
 
@@ -111,18 +101,35 @@ class PodHandlers(_RegistryHandler):
         """Assign an unassigned pod to a node."""
         _require_verb(request, RequestVerb.CREATE)
         binding = await _read_object(request, _subresource_kind("", "v1", "Binding"))
-        context = self._admit(request, binding)
-        metadata = binding.get("metadata") or {}
-        target = binding.get("target") or {}
-        name, node = request.info.name, target.get("name") or ""
-        if metadata.get("name") not in (None, "", name):
+        context = await self._admit(request, binding)
+        if (binding.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Binding object")
+        return await self._bind(request, context, binding)
+
+    async def bind_named(self, request: ApiRequest) -> web.StreamResponse:
+        """Assign the pod that the Binding names."""
+        if request.info.name or not request.info.namespace:
+            raise apierrors.no_such_resource()
+        _require_verb(request, RequestVerb.CREATE)
+        binding = await _read_object(request, _subresource_kind("", "v1", "Binding"))
+        metadata = ensure_metadata(binding)
+        check_namespace(request.served_kind, request.info.namespace, metadata)
+        if not metadata.get("name"):
+            raise apierrors.bad_request("Name parameter required.")
+        info = msgspec.structs.replace(
+            request.info, plural="pods", name=metadata.get("name") or "", subresource="binding"
+        )
+        request = msgspec.structs.replace(request, info=info)
+        return await self._bind(request, await self._admit(request, binding), binding)
+
+    async def _bind(self, request: ApiRequest, context: WriteContext, binding: JSON) -> web.StreamResponse:
+        metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
         _check_binding_target(target)
 
         def bound(pod: JSON | None) -> JSON:
             assert pod is not None
             self._check_binding(request, pod, metadata)
-            pod["spec"]["nodeName"] = node
+            pod["spec"]["nodeName"] = target["name"]
             for part in ("annotations", "labels"):
                 if metadata.get(part):
                     pod["metadata"][part] = {**pod["metadata"].get(part, {}), **metadata[part]}
@@ -130,7 +137,7 @@ class PodHandlers(_RegistryHandler):
             return pod
 
         await self._registry.update(context, request.served_kind, request.info.key, bound)
-        return _json_response(CREATED_STATUS, 201)
+        return api_response(request, PLAIN_JSON, msgspec.json.encode(CREATED_STATUS), 201)
 
     def _check_binding(self, request: ApiRequest, pod: JSON, metadata: JSON) -> None:
         name, uid = request.info.name, metadata.get("uid")
@@ -150,7 +157,7 @@ class PodHandlers(_RegistryHandler):
         """Delete a pod if its disruption budget allows it."""
         _require_verb(request, RequestVerb.CREATE)
         eviction = await _read_object(request, _subresource_kind("policy", "v1", "Eviction"))
-        self._admit(request, eviction)
+        await self._admit(request, eviction)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
             raise apierrors.bad_request("name in URL does not match name in Eviction object")
         options = deletion_options(eviction.get("deleteOptions") or {}, request.query)
@@ -244,12 +251,10 @@ class TokenHandler(_RegistryHandler):
         representation = negotiate(accept, request.query, now=self._issuer.clock.now, agent=agent, views=False)
         check_write_options(request.verb, request.query)
         raw, kind, context = await request.read_body(), _token_request_kind(), request.write_context()
-        body = read_object(raw, request.http.headers.get("Content-Type", ""), kind.resource.kind)
-        check_kind(kind, body)
-        check_fields(kind, body, raw, context.field_validation, request.warnings.append)
+        body = request.checked_object(raw, kind)
         key, metadata = request.info.key, dict(ensure_metadata(body))
         check_namespace(kind, key.namespace, metadata)
-        self._admit(request, body)
+        await self._admit(request, body)
         spec = {name: value for name, value in (body.get("spec") or {}).items() if value is not None}
         spec.setdefault("expirationSeconds", DEFAULT_SECONDS)
         sent = {"metadata": metadata, "spec": spec}
@@ -293,14 +298,14 @@ class FinalizeHandler(_RegistryHandler):
         _require_verb(request, RequestVerb.UPDATE)
         check_write_options(request.verb, request.query)
         raw, context, key = await request.read_body(), request.write_context(), request.info.key
-        body = request.decode_body(raw)
-        check_kind(request.served_kind, body)
-        check_fields(request.served_kind, body, raw, context.field_validation, request.warnings.append)
+        body = request.checked_object(raw, request.served_kind)
         check_object_key(request.served_kind, key, body)
         result = await self._registry.update(context, request.served_kind, key, lambda old: deep_copy(body))
         return web.Response(body=result.data, content_type="application/json")
 
 
+_UNSET_REPLICAS = -(2**31)
+"""Stands for replicas that a custom resource does not have, while a patch is applied to its Scale."""
 _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -308,20 +313,29 @@ class ScaleHandler(_RegistryHandler):
     """Handles `scale` of every resource that has it."""
 
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
-        key, paths = request.info.key, request.served_kind.scale_paths
+        key, paths, kind = request.info.key, request.served_kind.scale_paths, request.served_kind
+        if request.verb not in (RequestVerb.GET, RequestVerb.UPDATE, RequestVerb.PATCH):
+            raise _unsupported_verb(kind, request.verb) if kind.custom else apierrors.method_not_allowed()
+        representation = self._representation(request)
         if request.verb is RequestVerb.GET:
-            record = self._registry.get(request.served_kind, key)
-            return _json_response(scale_of(decode_record(record, request.served_kind), paths))
-        if request.verb not in (RequestVerb.UPDATE, RequestVerb.PATCH):
-            raise apierrors.method_not_allowed()
+            obj = decode_record(self._registry.get(request.served_kind, key), request.served_kind)
+            if request.served_kind.custom and _value_at(obj, paths.spec) is None:
+                raise apierrors.internal_error(f'the spec replicas field ".{".".join(paths.spec)}" does not exist')
+            return api_response(request, representation, representation.encode_status(scale_of(obj, paths)))
         raw = await request.read_body()
         if request.verb is RequestVerb.PATCH and request.media_type == APPLY_PATCH:
-            return await self._apply(request, raw)
+            return await self._apply(request, raw, representation)
         check_write_options(request.verb, request.query)
 
         def scaled(old: JSON | None) -> JSON:
             assert old is not None
-            scale = _desired_scale(request, raw, scale_of(old, paths))
+            current = scale_of(old, paths)
+            is_unset = request.served_kind.custom and _value_at(old, paths.spec) is None
+            if is_unset:
+                current["spec"]["replicas"] = _UNSET_REPLICAS
+            scale = _desired_scale(request, raw, current)
+            if is_unset and (scale.get("spec") or {}).get("replicas") == _UNSET_REPLICAS:
+                raise apierrors.bad_request(f'the spec replicas field ".{".".join(paths.spec)}" cannot be empty')
             version = ensure_metadata(scale).get("resourceVersion")
             if version:
                 old["metadata"]["resourceVersion"] = version
@@ -330,12 +344,20 @@ class ScaleHandler(_RegistryHandler):
 
         context = msgspec.structs.replace(request.write_context(), replicas_path=paths.spec)
         result = await self._registry.update(context, request.served_kind, key, scaled)
-        return _json_response(scale_of(msgspec.json.decode(result.data), paths))
+        scale = scale_of(msgspec.json.decode(result.data), paths)
+        return api_response(request, representation, representation.encode_status(scale))
 
-    async def _apply(self, request: ApiRequest, raw: bytes) -> web.StreamResponse:
+    def _representation(self, request: ApiRequest) -> Representation:
+        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
+        now, routed = self._registry.now, not request.served_kind.custom
+        return negotiate(accept, request.query, now=now, agent=agent, views=False, routed=routed)
+
+    async def _apply(self, request: ApiRequest, raw: bytes, representation: Representation) -> web.StreamResponse:
         """Server-side apply of a Scale: the manager owns the replicas; other owners are conflicts."""
         check_write_options(request.verb, request.query, apply=True)
-        config, context, paths = read_yaml(raw), request.write_context(), request.served_kind.scale_paths
+        context, paths, body = request.write_context(), request.served_kind.scale_paths, read_applied(raw)
+        config = body.object
+        report_applied_duplicates(body, context.field_validation, request.warnings.append)
         force = query_flag(request.query, "force")
         path = [f"f:{step}" for step in paths.spec]
 
@@ -356,7 +378,15 @@ class ScaleHandler(_RegistryHandler):
             return ApplyResult(new, managed, result.changed)
 
         result = await self._registry.apply_with(context, request.served_kind, request.info.key, merge)
-        return _json_response(scale_of(msgspec.json.decode(result.data), paths))
+        scale = scale_of(msgspec.json.decode(result.data), paths)
+        return api_response(request, representation, representation.encode_status(scale))
+
+
+def _unsupported_verb(kind: ServedKind, verb: RequestVerb) -> StatusError:
+    resource = kind.resource
+    text = f'{verb} is not supported on resources of kind "{resource.qualified_name}"'
+    details = {"group": resource.group, "kind": resource.plural}
+    return StatusError(405, text, reason="MethodNotAllowed", details=details)
 
 
 @cache
@@ -379,7 +409,7 @@ def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
 
 def _desired_scale(request: ApiRequest, raw: bytes, current: JSON) -> JSON:
     if request.verb is RequestVerb.UPDATE:
-        scale = _typed_object(request, raw, _subresource_kind("autoscaling", "v1", "Scale"))
+        scale = request.checked_object(raw, _subresource_kind("autoscaling", "v1", "Scale"))
         check_object_key(request.served_kind, request.info.key, scale)
         return scale
     check_patch_type(request.media_type, custom=request.served_kind.custom)

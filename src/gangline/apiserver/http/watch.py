@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
+from functools import cache
 
 import msgspec
 
@@ -20,19 +21,16 @@ from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.store.watches import StoreWatch
 from gangline.base.clock import Clock
+from gangline.schema.protobuf.messages import message_reader
+from gangline.schema.typed import published
 
 BOOKMARK_INTERVAL = timedelta(minutes=1)
 MAX_TIMEOUT_SECONDS = 2**31
 MAX_WATCH_TIMEOUT = timedelta(minutes=40)
 
-EMPTY_OBJECTS: dict[str, JSON] = {
-    "Pod": {"spec": {"containers": None}, "status": {}},
-    "Service": {"spec": {}, "status": {"loadBalancer": {}}},
-    "Node": {"spec": {}, "status": {}},
-    "Namespace": {"spec": {}, "status": {}},
-    "Lease": {"spec": {}},
-}
-"""What Go encodes of an object that has only metadata, by kind. Bookmarks have this content."""
+_COUNTED_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
+"""Kinds of apps whose replicas are a plain number inside kube-apiserver, so that it writes 0."""
+_DAEMON_SETS = ("apps", "DaemonSet")
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
@@ -151,9 +149,18 @@ def bookmark(served_kind: ServedKind, revision: int, annotations: Mapping[str, s
     metadata: JSON = {"resourceVersion": str(revision)}
     if annotations:
         metadata["annotations"] = dict(annotations)
-    return {
-        "kind": served_kind.resource.kind,
-        "apiVersion": served_kind.resource.api_version,
-        "metadata": metadata,
-        **EMPTY_OBJECTS.get(served_kind.resource.kind, {}),
-    }
+    resource = served_kind.resource
+    if (resource.group, resource.kind) == _DAEMON_SETS:
+        metadata.setdefault("annotations", {})["deprecated.daemonset.template.generation"] = "0"
+    content = {} if served_kind.custom else _empty_content(resource.api_version, resource.kind)
+    return {**content, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+
+
+@cache
+def _empty_content(api_version: str, kind: str) -> JSON:
+    """What Go encodes of an object that has only metadata. Bookmarks have this content. Shared: must not be changed."""
+    name = published.message_catalog().kinds.get(api_version, {}).get(kind)
+    content: JSON = message_reader(name).zero_value() if name is not None else {}
+    if api_version == "apps/v1" and kind in _COUNTED_KINDS:
+        content["spec"]["replicas"] = 0
+    return content

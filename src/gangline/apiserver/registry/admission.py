@@ -1,10 +1,10 @@
 """Admission: checks and defaults of writes that depend on other objects or on the user. Plugins are in `admission/`.
 
 As in kube-apiserver, a write is first admitted by all plugins, which may change it, then validated by its strategy, and
-last validated by all plugins, which may only refuse it.
+last validated by all plugins, which may only refuse it. Where a webhook changes an object, the plugins admit it again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import ClassVar
@@ -25,6 +25,12 @@ class WriteOperation(StrEnum):
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    CONNECT = "CONNECT"
+
+
+OBJECT_WRITES = frozenset({WriteOperation.CREATE, WriteOperation.UPDATE})
+"""The operations that have a new object."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
@@ -34,9 +40,9 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     served_kind: ServedKind
     key: Key
     obj: JSON
-    """The new object. Plugins change it in place, in `admit` only."""
+    """The new object; empty for a deletion. Plugins change it in place, in `admit` and `mutate` only."""
     old: JSON | None
-    """The stored object of an update."""
+    """The stored object of an update or a deletion."""
     context: WriteContext
     warnings: list[str]
     """Warnings for the client; plugins append to it."""
@@ -76,13 +82,21 @@ class AdmissionPlugin:
     operations: ClassVar[frozenset[WriteOperation]] = frozenset({WriteOperation.CREATE})
     resources: ClassVar[frozenset[GroupResource] | None] = None
     """Group and plural. None: all."""
-    subresources: ClassVar[frozenset[str]] = frozenset({""})
+    subresources: ClassVar[frozenset[str] | None] = frozenset({""})
+    """None: all."""
 
     async def prepare(self, request: AdmissionRequest) -> None:
         """Wait for what `admit` needs to know about an object that is created."""
 
     def admit(self, request: AdmissionRequest) -> None:
         """Change the new object. Raises `StatusError` to refuse it."""
+
+    async def mutate(self, request: AdmissionRequest) -> Callable[[], Awaitable[None]] | None:
+        """Ask others to change the object, which all plugins have admitted. Raises `StatusError` to refuse it.
+
+        If it changed, the plugins admit it again, and then the returned function is called, once.
+        """
+        return None
 
     async def validate(self, request: AdmissionRequest) -> None:
         """Refuse the new object, which is complete and valid by now. Raises `StatusError`."""
@@ -110,6 +124,7 @@ class _SelectedPlugins:
 
         self.preparing = frozenset(implementing("prepare"))
         self.admitting = implementing("prepare", "admit")
+        self.mutating = implementing("mutate")
         self.validating = implementing("validate")
         self.joining = implementing("joint_writes")
 
@@ -128,11 +143,24 @@ class AdmissionChain:
             if plugin in selected.preparing:
                 await plugin.prepare(request)
             plugin.admit(request)
+        if selected.mutating:
+            await self._mutate(request, selected)
 
-    def admit(self, request: AdmissionRequest) -> None:
-        """Let all plugins change an object that is updated. Raises `StatusError`."""
-        for plugin in self._plugins_for(request).admitting:
+    async def admit(self, request: AdmissionRequest) -> None:
+        """Let all plugins change an object that is updated, or refuse a deletion. Raises `StatusError`."""
+        selected = self._plugins_for(request)
+        for plugin in selected.admitting:
             plugin.admit(request)
+        if selected.mutating:
+            await self._mutate(request, selected)
+
+    async def _mutate(self, request: AdmissionRequest, selected: _SelectedPlugins) -> None:
+        for plugin in selected.mutating:
+            again = await plugin.mutate(request)
+            if again is not None:
+                for other in selected.admitting:
+                    other.admit(request)
+                await again()
 
     async def validate(self, request: AdmissionRequest) -> None:
         """Let all plugins check the complete object. Raises `StatusError`."""
@@ -157,7 +185,7 @@ class AdmissionChain:
                 plugin
                 for plugin in self._plugins
                 if operation in plugin.operations
-                and subresource in plugin.subresources
+                and (plugin.subresources is None or subresource in plugin.subresources)
                 and (plugin.resources is None or resource in plugin.resources)
             )
         return selected

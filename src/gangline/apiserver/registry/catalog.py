@@ -15,6 +15,8 @@ from gangline.schema.typed.strict_decoding import DecodingChecker
 from gangline.schema.typed.types import TypeNode
 
 Converter = Callable[[JSON], JSON]
+_KindKey = tuple[str, str, str]
+"""Group, version and plural."""
 FieldPath = tuple[str, ...]
 """The names of the fields on the way from the object to a field."""
 
@@ -88,23 +90,51 @@ class Catalog:
     """Served kinds by group, version and plural. It changes when CRDs are created and deleted."""
 
     def __init__(self) -> None:
-        self._served_kinds: dict[tuple[str, str, str], ServedKind] = {}
+        self._served_kinds: dict[_KindKey, ServedKind] = {}
         self._storage_kinds: dict[tuple[str, str], ServedKind] = {}
         self._by_api_version: dict[tuple[str, str], ServedKind] = {}
         self._listeners: list[Callable[[], object]] = []
+        # Built-in kinds that nobody has asked for yet.
+        self._builtin: dict[_KindKey, Callable[[], None]] = {}
+        self._builtin_storage: dict[tuple[str, str], _KindKey] = {}
+        self._builtin_kinds: dict[tuple[str, str], _KindKey] = {}
+        self._builtin_groups: set[str] = set()
 
     def __iter__(self) -> Iterator[ServedKind]:
+        for key in tuple(self._builtin):
+            self._make(key)
         return iter(tuple(self._served_kinds.values()))
+
+    def add_builtin(self, resource: ApiResource, make: Callable[[ApiResource], ServedKind], *, storage: bool) -> None:
+        """Serve a built-in kind, which is made when it is first asked for."""
+        key = (resource.group, resource.version, resource.plural)
+        self._builtin[key] = lambda: self._add(make(resource), storage=storage)
+        self._builtin_kinds[resource.api_version, resource.kind] = key
+        self._builtin_groups.add(resource.group)
+        if storage:
+            self._builtin_storage[resource.group_resource] = key
+
+    def has_builtin_group(self, group: str) -> bool:
+        """Whether a group has built-in kinds."""
+        return group in self._builtin_groups
+
+    def _make(self, key: _KindKey | None) -> None:
+        make = self._builtin.pop(key, None) if key is not None else None
+        if make is not None:
+            make()
 
     def add(self, served_kind: ServedKind, *, storage: bool = True, served: bool = True) -> None:
         """Serve a kind. With `storage`, objects are stored in its version, which need not be served."""
+        self._add(served_kind, storage=storage, served=served)
+        self._notify()
+
+    def _add(self, served_kind: ServedKind, *, storage: bool, served: bool = True) -> None:
         resource = served_kind.resource
         if served:
             self._served_kinds[resource.group, resource.version, resource.plural] = served_kind
             self._by_api_version[resource.api_version, resource.kind] = served_kind
         if storage:
             self._storage_kinds[resource.group_resource] = served_kind
-        self._notify()
 
     def remove(self, group: str, plural: str) -> None:
         """Stop serving all versions of a resource."""
@@ -115,19 +145,24 @@ class Catalog:
         self._notify()
 
     def find(self, group: str, version: str, plural: str) -> ServedKind | None:
-        return self._served_kinds.get((group, version, plural))
+        key = (group, version, plural)
+        if key in self._builtin:
+            self._make(key)
+        return self._served_kinds.get(key)
 
     def find_kind(self, api_version: str, kind: str) -> ServedKind | None:
         """The served kind that an object or a reference names."""
+        self._make(self._builtin_kinds.get((api_version, kind)))
         return self._by_api_version.get((api_version, kind))
 
     def storage_kind(self, group: str, plural: str) -> ServedKind | None:
         """The kind in the version that objects are stored in."""
+        self._make(self._builtin_storage.get((group, plural)))
         return self._storage_kinds.get((group, plural))
 
     def collections(self) -> list[ServedKind]:
         """One kind for each group and plural, in the version that is stored if there is one."""
-        kinds = {kind.resource.group_resource: kind for kind in self._served_kinds.values()}
+        kinds = {kind.resource.group_resource: kind for kind in self}
         return list((kinds | self._storage_kinds).values())
 
     def subscribe(self, listener: Callable[[], object]) -> None:
@@ -164,7 +199,13 @@ _NO_UNCONDITIONAL_UPDATE: AbstractSet[tuple[str, str]] = frozenset(
         ("coordination.k8s.io", "leases"),
         ("node.k8s.io", "runtimeclasses"),
         ("policy", "poddisruptionbudgets"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+        ("apiregistration.k8s.io", "apiservices"),
         ("storage.k8s.io", "csidrivers"),
+        ("storage.k8s.io", "csinodes"),
+        ("storage.k8s.io", "csistoragecapacities"),
+        ("storage.k8s.io", "volumeattachments"),
     }
 )
 _RETURNS_DELETED_OBJECT: AbstractSet[tuple[str, str]] = frozenset(
@@ -182,6 +223,11 @@ _RETURNS_DELETED_OBJECT: AbstractSet[tuple[str, str]] = frozenset(
         ("storage.k8s.io", "csinodes"),
         ("storage.k8s.io", "storageclasses"),
         ("storage.k8s.io", "volumeattachments"),
+        ("storage.k8s.io", "volumeattributesclasses"),
+        ("resource.k8s.io", "deviceclasses"),
+        ("resource.k8s.io", "resourceclaims"),
+        ("resource.k8s.io", "resourceclaimtemplates"),
+        ("resource.k8s.io", "resourceslices"),
     }
 )
 _ORPHANS_BY_DEFAULT: AbstractSet[tuple[str, str]] = frozenset({("", "replicationcontrollers"), ("batch", "jobs")})

@@ -3,6 +3,7 @@
 A DELETE marks the object, shortens its grace period, or removes it from the store.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -11,16 +12,17 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.kinds.scheduling import PRIORITY_CLASSES, SYSTEM_PRIORITY_CLASSES
+from gangline.apiserver.registry.admission import AdmissionChain, AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import ServedKind, is_core_resource, orphans_by_default, returns_deleted_object
 from gangline.apiserver.registry.object_meta import rfc3339
-from gangline.apiserver.registry.selection import Selection
 from gangline.apiserver.registry.service_allocator import ServiceAllocator
 from gangline.apiserver.registry.storage import decode_record, encode_object, storage_form, storage_path
 from gangline.apiserver.registry.writes import MAX_COMMIT_ATTEMPTS, WriteContext, WriteResult
 from gangline.apiserver.store.errors import StaleWrite
-from gangline.apiserver.store.paths import collection_prefix, split_path
+from gangline.apiserver.store.paths import split_path
 from gangline.apiserver.store.records import StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
+from gangline.apiserver.users import SERVER_USER, UserInfo
 from gangline.base.clock import Clock
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
@@ -165,8 +167,11 @@ def _deletion_finalizers(served_kind: ServedKind, metadata: JSON, options: Delet
 class Deleter:
     """Deletes objects, in transactions on the store."""
 
-    def __init__(self, store: Store, service_allocator: ServiceAllocator, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, service_allocator: ServiceAllocator, clock: Clock, admission: AdmissionChain
+    ) -> None:
         self._store, self._service_allocator, self._clock = store, service_allocator, clock
+        self._admission = admission
 
     async def delete(
         self, context: WriteContext, served_kind: ServedKind, key: Key, options: DeletionOptions
@@ -186,7 +191,9 @@ class Deleter:
                 raise apierrors.not_found(served_kind.resource, key.name)
             old = decode_record(record, served_kind)
             _check_preconditions(served_kind, key, old, options)
+            warnings = await self._admit(context, served_kind, key, old)
             step = deletion(served_kind, old, options, self._clock.now())
+            step = msgspec.structs.replace(step, warnings=(*warnings, *step.warnings)) if warnings else step
             if context.dry_run:
                 return _deletion_result(served_kind, old, step)
             try:
@@ -195,25 +202,30 @@ class Deleter:
                 continue
         raise apierrors.conflict(served_kind.resource, key.name, apierrors.MODIFIED_MESSAGE)
 
-    async def delete_collection(
-        self, served_kind: ServedKind, namespace: str, selection: Selection, options: DeletionOptions
-    ) -> list[bytes]:
-        """Delete every selected object. Returns the objects, encoded; one deleted meanwhile by others is left out."""
-        context = WriteContext(dry_run=options.dry_run)
-        deleted: list[bytes] = []
-        prefix = collection_prefix(served_kind.storage_group, served_kind.resource.plural, namespace)
-        for record in self._store.range(prefix).records:
-            if selection and not selection.matches(record):
-                continue
+    async def _admit(self, context: WriteContext, served_kind: ServedKind, key: Key, old: JSON) -> list[str]:
+        """Let webhooks and policies refuse the deletion. Returns their warnings. Raises `StatusError`."""
+        request = AdmissionRequest(WriteOperation.DELETE, served_kind, key, {}, old, context, [])
+        with request.errors_with_warnings():
+            await self._admission.admit(request)
+            await self._admission.validate(request)
+        return request.warnings
+
+    async def delete_all(
+        self,
+        served_kind: ServedKind,
+        records: Iterable[StoreRecord],
+        options: DeletionOptions,
+        user: UserInfo = SERVER_USER,
+    ) -> None:
+        """Delete these objects, as far as they are still there. Raises `StatusError`."""
+        context = WriteContext(dry_run=options.dry_run, user=user)
+        for record in records:
             path = split_path(record.path)
             try:
-                result = await self._delete(context, served_kind, Key(path.namespace, path.name), options)
+                await self._delete(context, served_kind, Key(path.namespace, path.name), options)
             except StatusError as error:
                 if error.code != 404:
                     raise
-            else:
-                deleted.append(record.data if result.is_status else result.data)
-        return deleted
 
     async def _commit(self, served_kind: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
         if step.marked_object is not None and step.marked_object != old:

@@ -16,7 +16,7 @@ SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Characters of generated names: no vowels, so that no words come out, and no characters that are easily misread."""
 MAX_NAME_ATTEMPTS = 8
 _MAX_PREFIX_LENGTH = 58
-_SERVER_SET_FIELDS = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_SERVER_SET_FIELDS = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
 _PRESERVED_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 NAME_MISSING = "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -71,6 +71,31 @@ def fill_system_fields(metadata: JSON, now: str, name_exists: Callable[[str], bo
     metadata["creationTimestamp"] = now
 
 
+DUPLICATE_OWNERS_WARNING = (
+    ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may "
+    "reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
+)
+
+
+def drop_duplicate_owners(metadata: JSON, *, patched: bool) -> list[str]:
+    """Drop owner references that are there twice, in place. Returns warnings."""
+    references = metadata.get("ownerReferences") or []
+    if len(references) < 2:
+        return []
+    distinct: list[JSON] = []
+    duplicates: list[str] = []
+    for reference in references:
+        if reference in distinct:
+            duplicates.append(reference.get("uid", ""))
+        else:
+            distinct.append(reference)
+    if not duplicates:
+        return []
+    metadata["ownerReferences"] = distinct
+    when = " after mutating admission happens" if patched else ""
+    return [DUPLICATE_OWNERS_WARNING.format(when=when, uids=", ".join(duplicates))]
+
+
 def version_precondition(metadata: JSON) -> str:
     """The resourceVersion that the stored object must have; empty for any. Raises `StatusError` (500).
 
@@ -95,6 +120,7 @@ def preserve_system_fields(served_kind: ServedKind, name: str, old: JSON, new: J
     if version and version != old_metadata["resourceVersion"]:
         raise apierrors.conflict(served_kind.resource, name, apierrors.MODIFIED_MESSAGE)
     metadata["resourceVersion"] = old_metadata["resourceVersion"]
+    metadata.pop("selfLink", None)
     for field in _PRESERVED_FIELDS:
         if field not in old_metadata:
             metadata.pop(field, None)

@@ -6,6 +6,7 @@ changes nothing is not committed. A write without a resourceVersion is repeated 
 """
 
 import asyncio
+from datetime import datetime
 from weakref import WeakValueDictionary
 
 from gangline.api.meta import JSON, Key
@@ -59,8 +60,8 @@ class Registry:
         # Locks by namespace, as long as somebody holds or awaits them.
         self._joint_commits: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.creations = CreationTracker()
-        deleter = Deleter(store, self._service_allocator, clock)
-        self.delete, self.delete_collection = deleter.delete, deleter.delete_collection
+        deleter = Deleter(store, self._service_allocator, clock, admission)
+        self.delete, self.delete_all = deleter.delete, deleter.delete_all
 
     def get(self, served_kind: ServedKind, key: Key) -> StoreRecord:
         """The stored object. Raises `StatusError` (404)."""
@@ -68,6 +69,9 @@ class Registry:
         if record is None:
             raise apierrors.not_found(served_kind.resource, key.name)
         return record
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     def timestamp(self) -> str:
         """The current time in the form of object metadata."""
@@ -107,6 +111,7 @@ class Registry:
         name = metadata.get("name") or ""
         body["kind"], body["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         warnings = default_and_prune(context, served_kind, body)
+        warnings += object_meta.drop_duplicate_owners(metadata, patched=managed is not None)
         # Before the server adds fields of its own: no manager owns those.
         owners = managed if managed is not None else managed_fields(context, served_kind, None, body, now)
         set_managed_fields(served_kind, body, owners)
@@ -117,9 +122,18 @@ class Registry:
             await self._complete_and_check(request, now)
             return await self._insert(request)
 
-    def admit_subresource(self, context: WriteContext, served_kind: ServedKind, key: Key, body: JSON) -> None:
-        """Admit a POST to a subresource that stores no object of its own. Raises `StatusError`."""
-        self._admission.admit(AdmissionRequest(WriteOperation.CREATE, served_kind, key, body, None, context, []))
+    async def admit_subresource(
+        self,
+        context: WriteContext,
+        served_kind: ServedKind,
+        key: Key,
+        body: JSON,
+        operation: WriteOperation = WriteOperation.CREATE,
+    ) -> None:
+        """Admit a POST to a subresource that stores no object of its own, or a connection. Raises `StatusError`."""
+        request = AdmissionRequest(operation, served_kind, key, body, None, context, [])
+        await self._admission.admit(request)
+        await self._admission.validate(request)
 
     async def _complete_and_check(self, request: AdmissionRequest, now: str) -> None:
         """Make the new object ready to be stored, in place: admission, strategy. Raises `StatusError`."""
@@ -238,7 +252,7 @@ class Registry:
         key = Key(old["metadata"].get("namespace", ""), old["metadata"]["name"])
         request = AdmissionRequest(WriteOperation.UPDATE, served_kind, key, new, old, context, [])
         with request.errors_with_warnings():
-            self._prepare_update(request, old, managed)
+            await self._prepare_update(request, old, managed)
             await self._admission.validate(request)
         warnings = tuple(request.warnings)
         if equal_ignoring_timestamps(old, new):
@@ -248,7 +262,7 @@ class Registry:
                 return WriteResult(encode_object(new), warnings=warnings)
             return WriteResult(await self._commit_object(request, record), warnings=warnings)
 
-    def _prepare_update(self, request: AdmissionRequest, old: JSON, managed: list[JSON] | None) -> None:
+    async def _prepare_update(self, request: AdmissionRequest, old: JSON, managed: list[JSON] | None) -> None:
         """Make the new object ready to be stored, in place: defaults, restored fields, owners, admission.
 
         Raises `StatusError` when it is invalid or a precondition fails.
@@ -260,12 +274,13 @@ class Registry:
         new["kind"], new["apiVersion"] = served_kind.resource.kind, served_kind.resource.api_version
         sent_managed_fields = new["metadata"].get("managedFields")
         request.warnings.extend(default_and_prune(context, served_kind, new))
+        request.warnings.extend(object_meta.drop_duplicate_owners(new["metadata"], patched=not context.is_put))
         if sent_managed_fields == []:
             # Unlike an absent list, an empty one asks the server to forget the owners; defaulting removed it.
             new["metadata"]["managedFields"] = []
         owners = managed if managed is not None else managed_fields(context, served_kind, old, new, self.timestamp())
         set_managed_fields(served_kind, new, owners)
-        self._admission.admit(request)
+        await self._admission.admit(request)
         problems = prepare_and_validate(context.subresource, served_kind.strategy, new, old)
         if problems:
             raise apierrors.invalid(served_kind.resource, request.key.name, problems)

@@ -1,6 +1,6 @@
 """Makes the catalog's entries: built-in kinds from the published API, custom kinds from their CRD."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gangline.api.meta import JSON
 from gangline.api.selectable_fields import custom_selectable_fields, selectable_fields
@@ -10,8 +10,8 @@ from gangline.apiserver.kinds.crd.resource_strategy import CustomResourceStrateg
 from gangline.apiserver.kinds.crd.strategy import CrdStrategy
 from gangline.apiserver.registry.catalog import Catalog, Converter, ScalePaths, ServedKind
 from gangline.apiserver.registry.object_kind import ObjectKind
-from gangline.apiserver.registry.resources import ApiResource, builtin_resources
-from gangline.apiserver.registry.strategies import strategy_for
+from gangline.apiserver.registry.resources import ApiResource, builtin_resources, version_rank
+from gangline.apiserver.registry.strategies import resource_strategy
 from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.table import custom_printer
 from gangline.schema.typed.openapi import builtin_type, crd_type
@@ -32,7 +32,10 @@ FREE_FORM_SCHEMA: JSON = {"type": "object", "x-kubernetes-preserve-unknown-field
 
 
 def builtin_catalog() -> Catalog:
-    """A catalog of all built-in kinds that are stored. Reviews and the like are not stored: they have own handlers."""
+    """A catalog of all built-in kinds that are stored, each made when it is first used.
+
+    Reviews and the like are not stored: they have own handlers.
+    """
     catalog = Catalog()
     served = {(resource.group, resource.version, resource.plural) for resource in builtin_resources()}
     for resource in builtin_resources():
@@ -40,17 +43,13 @@ def builtin_catalog() -> Catalog:
             own = resource.storage_version == (resource.group, resource.version)
             # Where kube-apiserver stores a version that is no longer served, we store the served one.
             storage = own or (*resource.storage_version, resource.plural) not in served
-            catalog.add(builtin_served_kind(resource), storage=storage)
+            catalog.add_builtin(resource, builtin_served_kind, storage=storage)
     return catalog
 
 
 def builtin_served_kind(resource: ApiResource) -> ServedKind:
     """The served kind of a resource of the published API."""
-    strategy = (
-        CrdStrategy()
-        if resource.kind == "CustomResourceDefinition"
-        else strategy_for(resource.group, resource.kind, resource.version)
-    )
+    strategy = CrdStrategy() if resource.kind == "CustomResourceDefinition" else resource_strategy(resource)
     is_event = (resource.group, resource.kind) == ("events.k8s.io", "Event")
     from_storage, to_storage = _CONVERSIONS.get((resource.group, resource.version, resource.kind), (None, None))
     tree = builtin_type(resource.api_version, resource.kind)
@@ -103,7 +102,7 @@ def custom_served_kind(crd: JSON, resource: ApiResource) -> ServedKind:
         selectable_fields=custom_selectable_fields(paths, namespaced=resource.namespaced),
         custom=True,
         crd_uid=crd["metadata"].get("uid", ""),
-        deprecation_warning=_deprecation_warning(version, resource),
+        deprecation_warning=_deprecation_warning(version, resource, crd["spec"]["versions"]),
         scale_paths=scale_paths,
         from_storage=None if is_storage_version and not schema_changed else from_storage,
         to_storage=None if is_storage_version else to_storage,
@@ -123,7 +122,13 @@ def _field_path(path: str) -> tuple[str, ...]:
     return tuple(step for step in path.split(".") if step)
 
 
-def _deprecation_warning(version: JSON, resource: ApiResource) -> str:
+def _deprecation_warning(version: JSON, resource: ApiResource, versions: Sequence[JSON]) -> str:
     if not version.get("deprecated"):
         return ""
-    return version.get("deprecationWarning") or f"{resource.api_version} {resource.kind} is deprecated"
+    if own := version.get("deprecationWarning"):
+        return str(own)
+    # A version that is preferred to this one, if there is one.
+    others = [item["name"] for item in versions if item.get("served") and not item.get("deprecated")]
+    best = min([resource.version, *others], key=version_rank)
+    use = f"; use {resource.group}/{best} {resource.kind}" if best != resource.version else ""
+    return f"{resource.api_version} {resource.kind} is deprecated{use}"

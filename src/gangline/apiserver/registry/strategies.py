@@ -8,6 +8,7 @@ from gangline.apiserver.kinds.batch import cronjob, job
 from gangline.apiserver.kinds.core import configs, endpoints, event, namespace, node, quota, service, storage
 from gangline.apiserver.kinds.machinery.strategy import Strategy
 from gangline.apiserver.kinds.pod import strategy
+from gangline.apiserver.registry.resources import ApiResource
 
 _STRATEGIES: dict[tuple[str, str], type[Strategy]] = {
     ("", "Pod"): strategy.PodStrategy,
@@ -52,3 +53,19 @@ def strategy_for(group: str, kind: str, version: str = "") -> Strategy:
     if (group, kind, version) == ("autoscaling", "HorizontalPodAutoscaler", "v1"):
         return autoscaling.AutoscalerV1Strategy()
     return _STRATEGIES.get((group, kind), Strategy)()
+
+
+def resource_strategy(resource: ApiResource) -> Strategy:
+    """The strategy of a stored resource: the kind's own, or the one that its published schema and its rules make."""
+    if not resource.is_stored or not resource.group or (resource.group, resource.kind) in _STRATEGIES:
+        return strategy_for(resource.group, resource.kind, resource.version)
+    # Loaded with the first such kind: few programs use any of them.
+    from gangline.apiserver.kinds.declared.strategies import declared_strategy
+
+    return declared_strategy(
+        resource.group,
+        resource.version,
+        resource.kind,
+        namespaced=resource.namespaced,
+        status=resource.subresource("status") is not None,
+    )

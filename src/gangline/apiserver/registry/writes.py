@@ -10,7 +10,7 @@ from gangline.api.quantity import QuantityError
 from gangline.apiserver import errors as apierrors
 from gangline.apiserver.apply.apply import ApplyResult
 from gangline.apiserver.apply.managed_fields import scaled_managed_fields, updated_managed_fields
-from gangline.apiserver.errors import StatusError, UnknownFields
+from gangline.apiserver.errors import StatusError
 from gangline.apiserver.kinds.core.namespace import NamespaceStrategy
 from gangline.apiserver.kinds.crd.resource_metadata import prune_metadata
 from gangline.apiserver.kinds.crd.resource_strategy import CustomResourceStrategy
@@ -73,8 +73,7 @@ def default_and_prune(context: WriteContext, served_kind: ServedKind, obj: JSON)
         dropped = [f'unknown field "{path}"' for path in served_kind.strategy.default_and_prune(obj)]
     except (QuantityError, MetadataError) as error:
         raise apierrors.bad_request(str(error)) from error
-    if dropped and context.field_validation == "Strict":
-        raise UnknownFields(f"strict decoding error: {', '.join(dropped)}")
+    # With Strict, a request with unknown fields does not come here.
     return [] if context.field_validation == "Ignore" else dropped
 
 
@@ -91,6 +90,9 @@ def prepare_and_validate(subresource: str, strategy: Strategy, new: JSON, old: J
             return strategy.prepare_and_validate_spec_subresource(subresource, new, old)
         case "binding":
             return []  # the only write that may set the node of a pod
+        case _ if (part := strategy.part(subresource)) is not None:
+            part.prepare_for_update(new, old)
+            return part.validate_update(new, old)
         case _:
             strategy.prepare_for_update(new, old)
             return strategy.validate_update(new, old)

@@ -10,7 +10,7 @@ from gangline.api.meta import JSON
 from gangline.api.selectors import LabelSelector, SelectorError
 from gangline.apiserver.tables import pod_row
 from gangline.apiserver.tables.columns import BUILTIN_COLUMNS
-from gangline.apiserver.tables.table import GENERIC_PRINTER, CellsFunc, TablePrinter, age_cell, object_name
+from gangline.apiserver.tables.table import CellsFunc, TablePrinter, age_cell, object_name
 
 _NONE, _UNSET, _UNKNOWN = "<none>", "<unset>", "<unknown>"
 _MAX_ITEMS_SHOWN = 3
@@ -19,7 +19,12 @@ _MAX_ITEMS_SHOWN = 3
 
 def builtin_printer(kind: str) -> TablePrinter:
     """The printer of a built-in kind."""
-    return _PRINTERS.get(kind, GENERIC_PRINTER)
+    if (printer := _PRINTERS.get(kind)) is not None:
+        return printer
+    # Loaded with the first such kind: few programs use any of them.
+    from gangline.apiserver.tables.declared_rows import declared_printer
+
+    return declared_printer(kind)
 
 
 def field_at(value: JSON, *path: str) -> Any:

@@ -43,9 +43,10 @@ class CertificateFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.files = CertificateFiles(folder / "ca.crt", folder / "ca.key", self._pair("server"), self._pair("admin"))
+        self.files = CertificateFiles(folder / "ca.crt", folder / "ca.key", self.pair("server"), self.pair("admin"))
 
-    def _pair(self, name: str) -> KeyPair:
+    def pair(self, name: str) -> KeyPair:
+        """The files of a certificate with this name."""
         return KeyPair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
 
     def ensure(self, hosts: tuple[str, ...], now: datetime, cache: Path | None = None) -> CertificateSet:

@@ -3,13 +3,14 @@
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from gangline.base.certificates.folder import CertificateFiles, CertificateFolder
-from gangline.base.certificates.issued import due_renewals
+from gangline.base.certificates.folder import CertificateFiles, CertificateFolder, KeyPair
+from gangline.base.certificates.issued import LEAF_RENEWAL, IssuedKey, due_renewals
 from gangline.base.certificates.renewal import renewed_certificates
 from gangline.base.clock import Clock
+from gangline.base.files import write_private
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class CertificateKeeper:
         self._folder, self._hosts, self._clock = CertificateFolder(folder), hosts, clock
         self._issued = self._folder.ensure(hosts, clock.now(), cache)
         self._contexts: list[ssl.SSLContext] = []
+        self._clients: dict[str, IssuedKey] = {}
 
     @property
     def files(self) -> CertificateFiles:
@@ -47,6 +49,25 @@ class CertificateKeeper:
     def bundle(self) -> str:
         """The certificates of all CAs that clients trust, PEM."""
         return self._issued.bundle(self._clock.now())
+
+    def signer(self) -> tuple[IssuedKey, datetime]:
+        """The CA that signs now, and the time by which certificates are valid."""
+        now = self._clock.now()
+        return self._issued.signer(now), now
+
+    def client_pair(self, name: str) -> KeyPair:
+        """The files of a client certificate with a common name, issued when it is first asked for, and when it is due."""
+        ca, now = self.signer()
+        issued = self._clients.get(name)
+        pair = self._folder.pair(name)
+        if issued is None or not issued.is_valid(now, LEAF_RENEWAL):
+            # Loaded here: cryptography takes long.
+            from gangline.base.certificates.x509_pem import issue
+
+            issued = self._clients[name] = issue(ca, name, now)
+            write_private(pair.key, issued.key.encode())
+            write_private(pair.certificate, issued.certificate.encode())
+        return pair
 
     def server_context(self, *, client_certificates: bool = False) -> ssl.SSLContext:
         """TLS with the server certificate of each moment; `client_certificates` lets clients authenticate by one of the CA.

@@ -124,8 +124,8 @@ def drill(
       gangline drill linear --node-lost --for 20s     its node is lost for 20 seconds
       gangline drill linear --slow 200ms --replica worker-2
       gangline drill linear --hang worker-1 --for 90s
-      gangline drill linear --kill --context prod             what it would do in a cluster, and the rights for it
-      gangline drill linear --kill --context prod --yes       do it
+      gangline drill linear --kill --context prod     what it would do there
+      gangline drill linear --kill --context prod --yes
 
     The job runs on this machine, in a `gangline run` in another terminal or on the plane of `gangline up`, or in a
     cluster. Without JOB, the demo job is started and stopped again. The faults are real: processes die, ports are taken,

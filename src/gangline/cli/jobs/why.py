@@ -1,5 +1,6 @@
 """`gangline why`: one cause, the evidence, the next step."""
 
+import os
 import re
 import shlex
 import shutil
@@ -35,6 +36,8 @@ REQUIRED_EVIDENCE = ("pods:", "events:", "log of", "CPU use")
 LABEL_WIDTH = 10
 """The columns of the label before each text."""
 MIN_WRAP_WIDTH = 40
+DOCS_URL_VARIABLE = "GANGLINE_DOCS_URL"
+"""Where the documentation site is deployed, if it is."""
 SAMPLE_GAP = timedelta(seconds=2)
 """The time between two samples of stacks that are compared."""
 _KUBECTL_COMMAND = re.compile(r"\bkubectl (?=[a-z])")
@@ -61,6 +64,9 @@ def why(job: str, form: str, hung_after: timedelta, server: ServerOptions) -> in
       gangline why linear
       gangline why pytorchjob/bert -n team-a
       gangline why job.batch/convert -o json
+
+    The last line names a page with more about the cause. If the documentation site is deployed somewhere, set
+    GANGLINE_DOCS_URL to its address, and the line is a link.
 
     Exit codes: 0 a cause was found; 3 nothing is wrong; 102 no such job; 1 an error.
     """
@@ -269,6 +275,13 @@ def _cause_lines(cause: Cause, label: str) -> Iterator[str]:
     # Evidence includes log lines, which may hold control characters.
     yield from _labelled_lines("Evidence", map(printable_text, cause.evidence))
     yield from _labelled_lines("Next", map(with_own_command, cause.next))
+    yield from _labelled_lines("More", [rule_page(cause.rule)])
+
+
+def rule_page(rule: str) -> str:
+    """The page about a rule: an address if the environment says where the site is, else its file in the repository."""
+    site = os.environ.get(DOCS_URL_VARIABLE, "").rstrip("/")
+    return f"{site}/why/{rule}.html" if site else f"docs/why/{rule}.md"
 
 
 def _labelled_lines(label: str, texts: Iterable[str]) -> Iterator[str]:

@@ -143,7 +143,7 @@ def run(
     kustomize build . | gangline run -               from standard input
     gangline run --context prod --image IMAGE --nproc 4 -- python train.py
     gangline run --context prod job.yaml
-    gangline run bert.bundle                         a recorded job with its faults
+    gangline run bert.bundle                         a recorded job, its faults
 
     On this machine every replica becomes a process with the variables it would have in a cluster. Ctrl-C stops all of
     them; a second Ctrl-C kills them. If no process can start (a package is missing, a script has a syntax error), the

@@ -82,6 +82,25 @@ folder_option = click.option(
     help="Who places pods that name no scheduler: fit is the plane itself, none leaves them to a scheduler of yours.",
 )
 @click.option(
+    "--operator",
+    type=click.Choice(["gangline", "none"]),
+    default="gangline",
+    show_default=True,
+    help="Who runs jobs: gangline, or with none an operator of yours, which brings its own definitions.",
+)
+@click.option(
+    "--no-warnings",
+    "warnings",
+    flag_value=False,
+    default=True,
+    help="Do not warn clients of objects that nothing acts on, such as Deployments.",
+)
+@click.option(
+    "--conformance",
+    is_flag=True,
+    help="Only what kube-apiserver has, answering as it does: no node, scheduler, operator, service account plugin, warnings.",
+)
+@click.option(
     "--gang",
     is_flag=True,
     help="Treat every job as a gang, whose pods start together or not at all.  [default: jobs with a schedulingPolicy]",
@@ -110,6 +129,9 @@ def up(
     bind: str,
     allowed_hosts: tuple[str, ...],
     scheduler: str,
+    operator: str,
+    warnings: bool,
+    conformance: bool,
     gang: bool,
     authorization: str,
     progress_endpoint: bool,
@@ -127,6 +149,7 @@ def up(
       gangline up --detach --capacity nvidia.com/gpu=8 --gang
       gangline up --detach --backup /mnt/backups   all objects, every 10 minutes
       gangline up --detach --notify routes.yaml    tells others of jobs
+      gangline up --operator none                  for an operator of yours
       kubectl --kubeconfig ~/.local/state/gangline/kubeconfig get pods -A
 
     All other commands use it as long as it runs. Jobs and their state survive a restart. For a single job it is not
@@ -159,6 +182,9 @@ def up(
         notify,
         hang_watch,
         hung_after.total_seconds(),
+        operator,
+        warnings,
+        conformance,
     )
     # Checked here, so that mistakes are not only in the log of the background process.
     request.check()
@@ -182,9 +208,11 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
     from gangline.base.tasks import run_until_first
     from gangline.cli.run.kept_files import remove_empty_artifacts
     from gangline.local.backups import PeriodicBackups, check_restoration
+    from gangline.local.cluster import local_cluster
     from gangline.local.history import StoreRecording
     from gangline.local.home import PlaneHome
     from gangline.operator.assembly import embedded_plane
+    from gangline.operator.engine import enabled_frameworks, scheme_of
     from gangline.operator.settings import local_settings
     from gangline.why.verdicts import verdict_maker
 
@@ -204,10 +232,12 @@ async def _run_plane(folder: Path, request: UpRequest) -> int:
         check_restoration(home)
         hung_after = request.hung_after if request.hang_watch else None
         operator = local_settings(gang=request.gang, progress=request.progress_endpoint, hung_after=hung_after)
-        async with (
-            embedded_plane(local, clock, operator, notifications=notifications) as cluster,
-            AsyncExitStack() as opened,
-        ):
+        plane = (
+            embedded_plane(local, clock, operator, notifications=notifications)
+            if request.runs_operator
+            else local_cluster(local, scheme_of(enabled_frameworks(operator)), clock)
+        )
+        async with plane as cluster, AsyncExitStack() as opened:
             if recording is not None:
                 recording.start(cluster.store, verdict_maker(cluster.client, clock))
             home.save_port(local.plane.port)

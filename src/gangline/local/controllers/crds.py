@@ -12,7 +12,6 @@ from gangline.apiserver.registry.deletion import (
 )
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.resources import crd_resources, crd_storage_resource
-from gangline.apiserver.registry.selection import SELECT_ALL
 from gangline.apiserver.registry.served_kinds import custom_served_kind
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
@@ -20,6 +19,7 @@ from gangline.apiserver.store.paths import collection_prefix, object_path, split
 from gangline.apiserver.store.records import StoreEvent
 from gangline.base.clock import Clock
 from gangline.local.bootstrap import API_SERVER_CALL
+from gangline.local.controllers.crd_names import decide_names, names_only
 from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import edit_object, ignore_status, remove_finalizer, storage_kind
 
@@ -45,12 +45,15 @@ class CrdController:
         self._wait_for_dependents = wait_for_dependents
         # The CRDs that are served now, by name.
         self._served: dict[str, JSON] = {}
+        # Group and names of all CRDs, without their schemas, by name.
+        self._heads: dict[str, JSON] = {}
         self._terminating: set[str] = set()
         self._worker = KeyWorker("handling of a CRD", self._reconcile, clock)
 
     def serve_established(self) -> None:
         """Serve the established CRDs, before the first request."""
         for crd in self._stored_crds():
+            self._heads[crd["metadata"]["name"]] = names_only(crd)
             if _has_condition(crd, "Established"):
                 self._serve(crd)
 
@@ -61,8 +64,8 @@ class CrdController:
         """Accept, serve and delete CRDs until cancelled."""
         store = self._registry.store
         with store.watch("", after=store.revision) as changes:
-            for crd in self._stored_crds():
-                self._worker.add(crd["metadata"]["name"])
+            for record in store.range(CRD_PREFIX).records:
+                self._worker.add(split_path(record.path).name)
             await self._worker.follow(changes, self._handle_event)
 
     def _handle_event(self, event: StoreEvent) -> None:
@@ -80,51 +83,63 @@ class CrdController:
             self._stop_serving(served)
         self._terminating.discard(name)
         if crd is None:
+            if (head := self._heads.pop(name, None)) is not None:
+                self._reconsider_names(head)
             return
+        self._heads[name] = names_only(crd)
         if crd["metadata"].get("deletionTimestamp"):
             self._terminating.add(name)
             await self._delete_objects(crd)
-        elif _has_condition(crd, "Established"):
+            return
+        await self._accept_names(crd)
+        if _has_condition(crd, "Established"):
             self._serve(crd)
-        else:
-            await self._accept(crd)
 
     # Accepting
 
-    async def _accept(self, crd: JSON) -> None:
-        conflict = self._name_conflict(crd)
+    async def _accept_names(self, crd: JSON) -> None:
+        """Accept the names that no other CRD has. With all of them, the CRD is established."""
+        before = crd.get("status") or {}
+        if before.get("acceptedNames") == crd["spec"]["names"] and _has_condition(crd, "Established"):
+            return
+        decision = decide_names(crd, self._heads.values())
+        if before.get("acceptedNames") == decision.accepted and _condition_message(crd) == decision.message:
+            return
         now = timestamp(self._clock.now())
 
         def accept(current: JSON) -> None:
             status = current.setdefault("status", {})
-            if conflict:
-                _set_condition(status, "NamesAccepted", "False", "MultipleNamesNotAllowed", conflict, now)
-                _set_condition(status, "Established", "False", "NotAccepted", "not all names are accepted", now)
+            status["acceptedNames"] = decision.accepted
+            if decision.reason:
+                _set_condition(status, "NamesAccepted", "False", decision.reason, decision.message, now)
+                if not _has_condition(current, "Established"):
+                    _set_condition(status, "Established", "False", "NotAccepted", "not all names are accepted", now)
                 return
-            status["acceptedNames"] = current["spec"]["names"]
             _set_condition(status, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
-            message = "the initial names have been accepted"
-            _set_condition(status, "Established", "True", "InitialNamesAccepted", message, now)
+            if not _has_condition(current, "Established"):
+                message = "the initial names have been accepted"
+                _set_condition(status, "Established", "True", "InitialNamesAccepted", message, now)
 
+        self._heads[crd["metadata"]["name"]]["status"]["acceptedNames"] = decision.accepted
         await self._edit(crd, API_SERVER_STATUS_CALL, accept)
+        self._reconsider_names(crd)
 
-    def _name_conflict(self, crd: JSON) -> str:
-        group, names = crd["spec"]["group"], crd["spec"]["names"]
-        for other in self._served.values():
-            if other["spec"]["group"] != group or other["metadata"]["name"] == crd["metadata"]["name"]:
-                continue
-            if other["spec"]["names"]["kind"] == names["kind"]:
-                return f'"{names["kind"]}" is already in use'
-        return ""
+    def _reconsider_names(self, crd: JSON) -> None:
+        """Look again at the CRDs of the group that lack names: some may be free now."""
+        for name, head in self._heads.items():
+            lacks_names = head["spec"]["names"] != head["status"].get("acceptedNames")
+            if head["spec"]["group"] == crd["spec"]["group"] and lacks_names:
+                self._worker.add(name)
 
     def _serve(self, crd: JSON) -> None:
         name = crd["metadata"]["name"]
-        if self._served.get(name, {}).get("spec") != crd["spec"]:
+        served = self._served.get(name, {})
+        if served.get("spec") != crd["spec"] or served["status"]["acceptedNames"] != crd["status"]["acceptedNames"]:
             catalog, spec = self._registry.catalog, crd["spec"]
             catalog.remove(spec["group"], spec["names"]["plural"])
             stored = crd_storage_resource(crd)
-            for served in crd_resources(crd):
-                catalog.add(custom_served_kind(crd, served), storage=served == stored)
+            for resource in crd_resources(crd):
+                catalog.add(custom_served_kind(crd, resource), storage=resource == stored)
             if catalog.storage_kind(stored.group, stored.plural) is None:
                 catalog.add(custom_served_kind(crd, stored), served=False)
         self._served[name] = crd
@@ -140,8 +155,8 @@ class CrdController:
         await self._registry.creations.wait_for_resource(group, plural)
         entry = self._registry.catalog.storage_kind(group, plural)
         prefix = collection_prefix(group, plural)
-        if entry is not None and self._registry.store.has(prefix):
-            await self._registry.delete_collection(entry, "", SELECT_ALL, DeletionOptions())
+        if entry is not None:
+            await self._registry.delete_all(entry, self._registry.store.range(prefix).records, DeletionOptions())
         if self._registry.store.has(prefix):
             now = timestamp(self._clock.now())
 
@@ -161,10 +176,6 @@ class CrdController:
         del self._served[name]
         self._registry.catalog.remove(crd["spec"]["group"], crd["spec"]["names"]["plural"])
         self._roots.set_crds(list(self._served.values()))
-        for other in self._stored_crds():
-            if other["spec"]["group"] == crd["spec"]["group"] and other["metadata"]["name"] != name:
-                # Its names may be free now.
-                self._worker.add(other["metadata"]["name"])
 
     async def _edit(self, crd: JSON, call: WriteContext, edit: CrdEdit) -> None:
         kind = storage_kind(self._registry, CRD_GROUP, CRD_PLURAL)
@@ -176,6 +187,14 @@ class CrdController:
 def _has_condition(crd: JSON, type_: str) -> bool:
     conditions = (crd.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == type_ and condition["status"] == "True" for condition in conditions)
+
+
+def _condition_message(crd: JSON) -> str:
+    """Why names are not accepted, as the status has it; empty if they are, or nothing is decided."""
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    refused = (item["message"] for item in conditions if (item["type"], item["status"]) == ("NamesAccepted", "False"))
+    message: str = next(refused, "")
+    return message
 
 
 def _set_condition(status: JSON, type_: str, value: str, reason: str, message: str, now: str) -> None:

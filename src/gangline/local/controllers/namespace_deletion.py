@@ -15,7 +15,6 @@ from gangline.apiserver.kinds.core.namespace import NAMESPACE_FINALIZER
 from gangline.apiserver.registry.catalog import ServedKind, is_core_resource
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.registry import Registry
-from gangline.apiserver.registry.selection import SELECT_ALL
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
 from gangline.apiserver.store.paths import collection_prefix, object_path, split_path
@@ -160,7 +159,7 @@ class NamespaceDeleter:
                 continue
             may_linger = is_core_resource(kind, "pods") and self._has_grace_left(prefix, deleted_at)
             try:
-                await self._registry.delete_collection(kind, namespace, SELECT_ALL, BACKGROUND)
+                await self._registry.delete_all(kind, self._registry.store.range(prefix).records, BACKGROUND)
             except StatusError as error:
                 errors.append(str(error))
             remaining = [decode_record(record)["metadata"] for record in self._registry.store.range(prefix).records]

@@ -6,7 +6,7 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.storage import decode_record, storage_path
 from gangline.apiserver.registry.writes import WriteContext
-from gangline.apiserver.store.paths import collection_prefix, split_path
+from gangline.apiserver.store.paths import collection_prefix, object_path, split_path
 from gangline.apiserver.store.records import StoreEvent
 from gangline.base.clock import Clock
 from gangline.local.controllers.key_worker import KeyWorker
@@ -20,8 +20,26 @@ ROOT_CA_DESCRIPTION = (
     "such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across "
     "distributions of Kubernetes clusters."
 )
+AUTHENTICATION_CONFIG = "extension-apiserver-authentication"
+"""The ConfigMap in kube-system by which other servers know the users that this server passes on to them."""
+LEGACY_TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
+"""The ConfigMap in kube-system that says since when the use of old tokens is recorded."""
+PROXY_CLIENT = "front-proxy-client"
+"""The common name of the certificate with which it passes them on."""
 DEFAULT_OBJECTS = (("", "serviceaccounts", "default"), ("", "configmaps", ROOT_CA))
 """Objects that every namespace has: group, plural, name."""
+
+
+def authentication_config(bundle: str) -> JSON:
+    """How other servers recognise this one, and the users that it names in headers."""
+    headers = {"username": "X-Remote-User", "group": "X-Remote-Group", "uid": "X-Remote-Uid"}
+    return {
+        "client-ca-file": bundle,
+        "requestheader-client-ca-file": bundle,
+        "requestheader-allowed-names": f'["{PROXY_CLIENT}"]',
+        "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+        **{f"requestheader-{name}-headers": f'["{header}"]' for name, header in headers.items()},
+    }
 
 
 class NamespaceController:
@@ -34,6 +52,8 @@ class NamespaceController:
     async def create_initial(self) -> None:
         """Create the namespaces that every cluster has. Idempotent."""
         for name in INITIAL_NAMESPACES:
+            if self._registry.store.has(object_path("", "namespaces", "", name)):
+                continue  # nothing that admits new namespaces is to delay a start
             await self._ensure_object("namespaces", "", {"metadata": {"name": name}})
 
     async def run(self) -> None:
@@ -60,20 +80,26 @@ class NamespaceController:
             return
         await self._ensure_object("serviceaccounts", name, {"metadata": {"name": "default"}})
         if self._ca is not None:
-            await self._publish_ca(name, {"ca.crt": self._ca.read_text()})
+            bundle = self._ca.read_text()
+            await self._publish(name, ROOT_CA, {"ca.crt": bundle}, {"kubernetes.io/description": ROOT_CA_DESCRIPTION})
+            if name == "kube-system":
+                await self._publish(name, AUTHENTICATION_CONFIG, authentication_config(bundle))
+        if name == "kube-system" and not self._registry.store.has(object_path("", "configmaps", name, LEGACY_TRACKING)):
+            since = {"since": self._registry.timestamp()[:10]}
+            await self._ensure_object("configmaps", name, {"metadata": {"name": LEGACY_TRACKING}, "data": since})
 
     async def publish_ca(self) -> None:
         """Bring the CA bundle in every namespace up to date."""
         for record in self._registry.store.range(collection_prefix("", "namespaces")).records:
             self._worker.add(split_path(record.path).name)
 
-    async def _publish_ca(self, namespace: str, data: JSON) -> None:
-        kind, key = storage_kind(self._registry, "", "configmaps"), Key(namespace, ROOT_CA)
+    async def _publish(self, namespace: str, name: str, data: JSON, annotations: JSON | None = None) -> None:
+        """Create a ConfigMap, or bring its data up to date."""
+        kind, key = storage_kind(self._registry, "", "configmaps"), Key(namespace, name)
         record = self._registry.store.get(storage_path(kind, key))
         if record is None:
-            annotations = {"kubernetes.io/description": ROOT_CA_DESCRIPTION}
-            body = {"metadata": {"name": ROOT_CA, "annotations": annotations}, "data": data}
-            await self._ensure_object("configmaps", namespace, body)
+            metadata: JSON = {"name": name, **({"annotations": annotations} if annotations else {})}
+            await self._ensure_object("configmaps", namespace, {"metadata": metadata, "data": data})
             return
         published = decode_record(record)
         if published.get("data") != data:

@@ -13,8 +13,8 @@ from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 
 from gangline.api.core import Pod, Service, ServicePort
-from gangline.api.loopback import SERVICE_RANGE
 from gangline.api.meta import Key
+from gangline.base.host_features import SERVICE_RANGE
 from gangline.kube.podstreams import ContainerNotRunning
 from gangline.node.network.pod_network import join_connections
 from gangline.runtime.cache import Cache

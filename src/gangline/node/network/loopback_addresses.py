@@ -8,7 +8,7 @@ import socket
 import zlib
 from ipaddress import IPv4Address, IPv4Network
 
-from gangline.api.loopback import POD_RANGE
+from gangline.base.host_features import POD_RANGE
 from gangline.node.ports import LOOPBACK
 
 POD_ADDRESSES = IPv4Network(POD_RANGE)

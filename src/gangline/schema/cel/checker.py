@@ -69,7 +69,7 @@ class CheckedExpr(msgspec.Struct, frozen=True, eq=False):
     variables: frozenset[str]
     """The variables that the expression uses."""
     function_names: dict[int, str]
-    """Names of functions that look like member calls, such as `sets.contains`, by the identity of their node."""
+    """Names of functions, types and variables that look like members, such as `sets.contains`, by their node's identity."""
     overloads: dict[int, list[tuple[str, ...]]]
     """For each call, by its identity, the kinds of the arguments of the matching overloads: several if some are `dyn`.
     """
@@ -147,6 +147,10 @@ class _Checker:
         if name is not None and name in TYPE_NAMES:
             self.function_names[id(node)] = name
             return type_of_type(TYPE_NAMES[name])
+        if name is not None and (variable := self._scopes[0].get(name)) is not None:
+            self.function_names[id(node)] = name
+            self.used_variables.add(name)
+            return variable
         field_type = self._field_type(node.id, node.operand, node.field)
         return BOOL if node.test_only else self.substitution.substitute(field_type)
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from gangline.api import names
 from gangline.api.quantity import Quantity, QuantityError
 from gangline.schema import formats
+from gangline.schema.cel.authorization import AUTHORIZATION_FUNCTIONS
 from gangline.schema.cel.values import OPTIONAL_NONE, CelError, CelOptional
 from gangline.schema.go_text import quoted_text
 from gangline.schema.names import dns1035_label_errors, dns_label_errors, name_from_prefix
@@ -342,4 +343,5 @@ KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "major": lambda version: version.numbers[0],
     "minor": lambda version: version.numbers[1],
     "patch": lambda version: version.numbers[2],
+    **AUTHORIZATION_FUNCTIONS,
 }

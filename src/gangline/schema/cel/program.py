@@ -112,6 +112,8 @@ def _compile_ident(name: str, checked: CheckedExpr) -> Evaluator:
 
 def _compile_select(node: SelectExpr, checked: CheckedExpr) -> Evaluator:
     if (type_name := checked.function_names.get(id(node))) is not None:
+        if type_name in checked.variables:
+            return _compile_ident(type_name, checked)
         type_value = TypeValue(type_name)
         return lambda scope: type_value
     operand, field = _compile_node(node.operand, checked), node.field

@@ -225,6 +225,24 @@ kubernetes.Semver.isGreaterThan(kubernetes.Semver) bool
 kubernetes.Semver.isLessThan(kubernetes.Semver) bool
 kubernetes.Semver.compareTo(kubernetes.Semver) int
 """
+# For admission only: no other expression has a value of these types.
+_AUTHORIZATION_SIGNATURES = """
+kubernetes.authorization.Authorizer.path(string) kubernetes.authorization.PathCheck
+kubernetes.authorization.Authorizer.group(string) kubernetes.authorization.GroupCheck
+kubernetes.authorization.Authorizer.serviceAccount(string, string) kubernetes.authorization.Authorizer
+kubernetes.authorization.PathCheck.check(string) kubernetes.authorization.Decision
+kubernetes.authorization.GroupCheck.resource(string) kubernetes.authorization.ResourceCheck
+kubernetes.authorization.ResourceCheck.subresource(string) kubernetes.authorization.ResourceCheck
+kubernetes.authorization.ResourceCheck.namespace(string) kubernetes.authorization.ResourceCheck
+kubernetes.authorization.ResourceCheck.name(string) kubernetes.authorization.ResourceCheck
+kubernetes.authorization.ResourceCheck.fieldSelector(string) kubernetes.authorization.ResourceCheck
+kubernetes.authorization.ResourceCheck.labelSelector(string) kubernetes.authorization.ResourceCheck
+kubernetes.authorization.ResourceCheck.check(string) kubernetes.authorization.Decision
+kubernetes.authorization.Decision.allowed() bool
+kubernetes.authorization.Decision.reason() string
+kubernetes.authorization.Decision.errored() bool
+kubernetes.authorization.Decision.error() string
+"""
 _NAMED_FORMATS_TEXT = (
     "dns1123Label dns1123Subdomain dns1035Label qualifiedName dns1123LabelPrefix dns1123SubdomainPrefix"
     " dns1035LabelPrefix labelValue uri uuid byte date datetime"
@@ -237,6 +255,10 @@ _OPAQUE_TYPES = (
     "kubernetes.Semver",
     "net.IP",
     "net.CIDR",
+    *(
+        f"kubernetes.authorization.{name}"
+        for name in ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")
+    ),
 )
 
 TYPE_NAMES: dict[str, CelType] = {
@@ -277,7 +299,12 @@ def overloads_by_name() -> dict[str, list[Overload]]:
 def _signature_lines() -> list[str]:
     lines = [
         line
-        for text in (_STANDARD_SIGNATURES, _EXTENSION_SIGNATURES, _KUBERNETES_SIGNATURES)
+        for text in (
+            _STANDARD_SIGNATURES,
+            _EXTENSION_SIGNATURES,
+            _KUBERNETES_SIGNATURES,
+            _AUTHORIZATION_SIGNATURES,
+        )
         for line in text.split("\n")
         if line
     ]

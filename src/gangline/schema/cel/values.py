@@ -278,6 +278,12 @@ def find_value(container: Any, key: Any) -> tuple[Any, bool]:
     """The value of a key in any kind of map, and whether it is present."""
     if isinstance(container, ObjectView | MapView):
         return container.find(key)
+    if key.__class__ is str:
+        # Nothing but the same text equals a text.
+        try:
+            return container[key], True
+        except KeyError:
+            return None, False
     for entry_key, value in container.items():
         if values_equal(entry_key, key):
             return value, True

@@ -93,6 +93,7 @@ JSON_CONVERTERS: Final[Mapping[str, Callable[[JSON], Any]]] = {
     "io.k8s.apimachinery.pkg.runtime.RawExtension": _raw_json("raw"),
     "io.k8s.api.authentication.v1.ExtraValue": lambda fields: fields.get("items"),
     "io.k8s.api.authorization.v1.ExtraValue": lambda fields: fields.get("items"),
+    "io.k8s.api.certificates.v1.ExtraValue": lambda fields: fields.get("items"),
     _APIEXTENSIONS + "JSON": _raw_json("raw"),
     _APIEXTENSIONS + "JSONSchemaPropsOrBool": _schema_or_bool_json,
     _APIEXTENSIONS + "JSONSchemaPropsOrArray": _schema_or_list_json("jSONSchemas"),

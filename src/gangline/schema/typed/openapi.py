@@ -38,7 +38,12 @@ _GO_SCALARS = {"string": "string", "boolean": "bool", "byte": "[]uint8", "number
 @cache
 def builtin_type(api_version: str, kind: str) -> TypeNode:
     """The tree of a built-in kind. Shared and lazy. Raises LookupError for an unknown kind."""
-    return _schema_type({"$ref": _definitions_by_kind()[api_version, kind]})
+    return _schema_type({"$ref": definition_name(api_version, kind)})
+
+
+def definition_name(api_version: str, kind: str) -> str:
+    """The definition of a built-in kind: `io.k8s.api.core.v1.Pod`. Raises LookupError for an unknown kind."""
+    return published.definition_names()[api_version][kind]
 
 
 @cache
@@ -52,16 +57,6 @@ def definition_type(definition: str) -> TypeNode:
 def crd_type(schema: JSON) -> TypeNode:
     """The tree of a custom kind, from the `openAPIV3Schema` of one version and the fields that every object has."""
     return _schema_type({**schema, "type": "object", "x-kubernetes-embedded-resource": True})
-
-
-@cache
-def _definitions_by_kind() -> dict[tuple[str, str], str]:
-    definitions = {}
-    for name, schema in published.schemas().items():
-        for key in schema.get("x-kubernetes-group-version-kind", ()):
-            group, version = key["group"], key["version"]
-            definitions[f"{group}/{version}" if group else version, key["kind"]] = name
-    return definitions
 
 
 def _schema_type(schema: JSON) -> TypeNode:

@@ -3,6 +3,7 @@
 import lzma
 import pkgutil
 import zlib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -45,11 +46,47 @@ class _OpenAPIDocuments(msgspec.Struct, frozen=True):
     templates: dict[str, msgspec.Raw]
 
 
+class _TypeData(msgspec.Struct, frozen=True):
+    kinds: dict[str, dict[str, str]]
+    schemas: dict[str, msgspec.Raw]
+
+
+class _Schemas(Mapping[str, Any]):
+    """Schemas that are decoded when they are first read: of hundreds, a program needs a few dozen."""
+
+    def __init__(self, encoded: dict[str, msgspec.Raw]) -> None:
+        self._encoded, self._decoded = encoded, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        schema = self._decoded.get(name)
+        if schema is None:
+            schema = self._decoded[name] = msgspec.json.decode(self._encoded[name])
+        return schema
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._encoded)
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._encoded
+
+
 @cache
-def schemas() -> dict[str, Any]:
+def _type_data() -> _TypeData:
+    return msgspec.json.decode(zlib.decompress(_read_data("types.json.z")), type=_TypeData)
+
+
+@cache
+def schemas() -> Mapping[str, Any]:
     """Every schema by its OpenAPI name, without descriptions. Shared: must not be changed."""
-    decoded: dict[str, Any] = msgspec.json.decode(zlib.decompress(_read_data("types.json.z")))
-    return decoded
+    return _Schemas(_type_data().schemas)
+
+
+def definition_names() -> dict[str, dict[str, str]]:
+    """The definition of every kind, by API version and kind."""
+    return _type_data().kinds
 
 
 def ref_name(schema: JSON) -> str:
@@ -62,6 +99,12 @@ def ref_name(schema: JSON) -> str:
 @cache
 def discovery_data() -> DiscoveryData:
     return msgspec.json.decode(zlib.decompress(_read_data("discovery.json.z")), type=DiscoveryData)
+
+
+def table_columns() -> dict[str, list[JSON]]:
+    """The columns of tables, by kind. Not cached: they are read once for each kind."""
+    columns: dict[str, list[JSON]] = msgspec.json.decode(zlib.decompress(_read_data("columns.json.z")))
+    return columns
 
 
 @cache

@@ -89,6 +89,27 @@ def strict_errors(raw: bytes, tree: TypeNode) -> list[str]:
     return list(dict.fromkeys(_strict_value_errors(pairs, tree, "")))
 
 
+def duplicate_fields(raw: bytes, obj: Any) -> list[str]:
+    """Fields that are twice in some object of `raw`, whose decoded form is `obj`, in the words of strict decoding."""
+    if not has_duplicates(raw, obj):
+        return []
+    return list(dict.fromkeys(_duplicate_field_errors(json.loads(raw, object_pairs_hook=tuple), "")))
+
+
+def _duplicate_field_errors(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _duplicate_field_errors(item, f"{path}[{index}]")
+    elif isinstance(value, tuple):
+        names = set()
+        for name, item in value:
+            inner = f"{path}.{name}" if path else name
+            if name in names:
+                yield f'duplicate field "{inner}"'
+            names.add(name)
+            yield from _duplicate_field_errors(item, inner)
+
+
 def _has_only_known_fields(value: Any, tree: TypeNode) -> bool:
     """Whether the type has all fields of a value. Needed for recursive types, for which there are no structs."""
     if value.__class__ is dict and tree.shape in (TypeShape.OBJECT, TypeShape.MAP):

@@ -4,7 +4,7 @@ from gangline.apiserver.admission import plugins
 from gangline.apiserver.admission.plugins import ABSENT_PLUGINS, PLUGIN_NAMES
 from gangline.apiserver.registry.admission import AdmissionPlugin
 
-NO_PLUGINS_OF_KUBERNETES = {"CustomResourceLifecycle", "RoleEscalation"}
+NO_PLUGINS_OF_KUBERNETES = {"CertificateRequester", "CustomResourceLifecycle", "RoleEscalation"}
 
 
 def test_every_plugin_can_be_left_out_by_its_name() -> None:

@@ -27,13 +27,13 @@ def config_maps() -> ServedKind:
 
 @pytest.mark.parametrize("media", [PROTOBUF, f"{PROTOBUF}; charset=utf-8"])
 def test_protobuf_is_read(media: str) -> None:
-    body = read_object(message("sample v1 ConfigMap"), media)
+    body = read_object(message("sample v1 ConfigMap"), media).object
     assert (body["kind"], body["metadata"]) == ("ConfigMap", {"name": "c"})
     assert body["binaryData"] == {"b": "AAH/", "none": ""}
 
 
 def test_delete_options_are_read_from_protobuf() -> None:
-    body = read_object(message("sample v1 DeleteOptions"), PROTOBUF)
+    body = read_object(message("sample v1 DeleteOptions"), PROTOBUF).object
     assert (body["gracePeriodSeconds"], body["propagationPolicy"]) == (0, "Foreground")
 
 
@@ -62,11 +62,11 @@ def test_unknown_content_type_is_refused_with_the_supported_ones() -> None:
 )
 def test_good_fields_are_no_problem_in_any_format(raw: bytes, media: str) -> None:
     warnings: list[str] = []
-    check_fields(config_maps(), read_object(raw, media), raw, "Strict", warnings.append)
+    check_fields(config_maps(), read_object(raw, media).object, raw, "Strict", warnings.append)
     assert warnings == []
 
 
 def test_unknown_field_in_yaml_is_reported() -> None:
     raw, warnings = b"metadata: {name: a}\ncolour: red\n", list[str]()
-    check_fields(config_maps(), read_object(raw, "application/yaml"), raw, "Warn", warnings.append)
+    check_fields(config_maps(), read_object(raw, "application/yaml").object, raw, "Warn", warnings.append)
     assert warnings == ['unknown field "colour"']

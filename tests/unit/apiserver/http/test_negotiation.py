@@ -118,12 +118,13 @@ def test_unknown_media_type_is_refused_by_the_router(accept: str) -> None:
     ],
 )
 def test_unknown_view_is_not_acceptable(accept: str) -> None:
+    protobuf = "" if accept.startswith(PROTOBUF) else f", {PROTOBUF}"
     assert refused(accept) == {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": "only the following media types are accepted: application/json, application/yaml",
+        "message": f"only the following media types are accepted: application/json, application/yaml{protobuf}",
         "reason": "NotAcceptable",
         "code": 406,
     }
@@ -135,7 +136,8 @@ def test_next_clause_is_used_when_the_first_is_unavailable() -> None:
 
 def test_watch_has_no_yaml() -> None:
     message = refused("application/yaml", watch=True)["message"]
-    assert message == "only the following media types are accepted: application/json;stream=watch"
+    types = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+    assert message == f"only the following media types are accepted: {types}"
 
 
 def test_views_can_be_off() -> None:

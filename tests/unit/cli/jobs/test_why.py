@@ -137,3 +137,11 @@ def test_commands_in_the_text_are_those_of_this_shell(monkeypatch: pytest.Monkey
     assert " gangline " not in text
     assert "gangline restart bert --replica worker/3" in report_json(REPORT)
     assert ".venv" not in report_json(REPORT)
+
+
+def test_the_page_about_a_cause_is_a_link_where_the_site_is_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = msgspec.structs.replace(REPORT, causes=(Cause("oom-killed", "It was killed."),))
+    monkeypatch.delenv("GANGLINE_DOCS_URL", raising=False)
+    assert "More      docs/why/oom-killed.md\n" in report_text(report)
+    monkeypatch.setenv("GANGLINE_DOCS_URL", "https://docs.example.org/gangline/")
+    assert "More      https://docs.example.org/gangline/why/oom-killed.html\n" in report_text(report)

@@ -411,6 +411,10 @@ def _validate_collision_count(status: JSON, old: JSON) -> list[FieldProblem]:
 
 class PodTemplateStrategy(Strategy):
     struct = "core.v1.PodTemplate"
+    has_generation = True
+
+    def generation_fields(self, obj: JSON) -> Any:
+        return obj.get("template")
 
     def set_defaults(self, obj: JSON) -> None:
         defaults.set_pod_spec_defaults(obj["template"]["spec"])

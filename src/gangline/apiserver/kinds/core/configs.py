@@ -6,6 +6,8 @@ import json
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.machinery import formats, metadata
 from gangline.apiserver.kinds.machinery.strategy import Strategy
+from gangline.schema.go_text import json_type_name
+from gangline.schema.json_syntax import syntax_error
 from gangline.schema.problems import FieldProblem, forbidden, invalid, invalid_each, required, too_long
 
 MOUNTABLE_SECRETS_ANNOTATION = "kubernetes.io/enforce-mountable-secrets"
@@ -106,12 +108,13 @@ def _validate_secret_type(kind: str, data: JSON, annotations: dict[str, str]) ->
 def _validate_docker_config(data: JSON, key: str) -> list[FieldProblem]:
     if key not in data:
         return [required(f"data[{key}]")]
-    try:
-        if isinstance(json.loads(base64.b64decode(data[key] or "")), dict):
+    raw = base64.b64decode(data[key] or "")
+    detail = syntax_error(raw)
+    if not detail:
+        value = json.loads(raw)
+        if value is None or isinstance(value, dict):
             return []
-        detail = "json: cannot unmarshal into Go value of type map[string]interface {}"
-    except ValueError as error:
-        detail = str(error)
+        detail = f"json: cannot unmarshal {json_type_name(value)} into Go value of type map[string]interface {{}}"
     return [invalid(f"data[{key}]", "<secret contents redacted>", detail)]
 
 

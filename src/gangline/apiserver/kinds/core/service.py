@@ -9,12 +9,12 @@ import ipaddress
 from collections.abc import Iterable
 from typing import Any
 
-from gangline.api.loopback import POD_RANGE
 from gangline.api.meta import JSON
 from gangline.apiserver.kinds.core import service_ips
 from gangline.apiserver.kinds.machinery import formats, gostruct, metadata
 from gangline.apiserver.kinds.machinery.strategy import StatusStrategy, Strategy
 from gangline.apiserver.kinds.pod import containers, probes
+from gangline.base.host_features import POD_RANGE
 from gangline.schema.problems import FieldProblem, duplicate, forbidden, invalid, invalid_each, required, unsupported
 
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

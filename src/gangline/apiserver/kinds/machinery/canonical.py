@@ -163,7 +163,7 @@ _CANONICALIZERS: dict[int, Canonicalizer] = {}
 @cache
 def canonicalizer(struct: str) -> Canonicalizer:
     """The canonicalizer of a struct of Kubernetes' API, `core.v1.Pod`. Shared. Raises LookupError for an unknown one."""
-    return _struct_canonicalizer(definition_type(f"io.k8s.api.{struct}"))
+    return _struct_canonicalizer(definition_type(struct if struct.startswith("io.k8s.") else f"io.k8s.api.{struct}"))
 
 
 def _always_written(

@@ -68,6 +68,10 @@ class Strategy:
         self.metadata = self.metadata_rules(self.name_errors, namespaced=self.namespaced)
         self.status = self.status_strategy(self.metadata)
 
+    def part(self, subresource: str) -> StatusStrategy | None:
+        """The rules of a subresource other than status that shows the object itself; None if it is none."""
+        return None
+
     def normalize(self, obj: JSON) -> None:
         """Make a decoded object what the server would store. Raises `QuantityError` for an invalid quantity."""
         if self._canonicalizer is not None:

@@ -1,0 +1,248 @@
+"""Builds the documentation site: `python3 hack/docs_site.py stage|build|serve`, as `make docs` and `make docs-serve` do.
+
+`stage` writes dist/docs: a copy of docs/, the pages and files outside of docs/ that a page links to, the navigation
+with every page of a `folder/*`, and llms.txt. `build` makes site/ of it; a warning is an error. `serve` shows it on
+this machine while you write, and stages again when you call it again.
+
+The generator comes from requirements/docs.txt, by hash, into an environment in $GANGLINE_CACHE (default:
+~/.cache/gangline). Without a network both work once that is there. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+STAGE = ROOT / "dist" / "docs"
+SITE = ROOT / "site"
+CONFIG = ROOT / "zensical.toml"
+PINS = ROOT / "requirements" / "docs.txt"
+PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+"""Pages at the top of the repository that the site has as project/NAME."""
+_FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+_LINK = re.compile(r"(\]\(\s*<?)([^)\s>]+)")
+
+
+class SiteError(Exception):
+    """The site cannot be built. The message is one line."""
+
+
+def main() -> int:
+    """Do what the command line says. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=["stage", "build", "serve"])
+    parser.add_argument("--address", default="127.0.0.1:8088", help="where to serve (default: 127.0.0.1:8088)")
+    options = parser.parse_args()
+    try:
+        stage(STAGE)
+        if options.what == "build":
+            build(STAGE, SITE)
+        elif options.what == "serve":
+            return subprocess.run([generator(), "serve", "--dev-addr", options.address], cwd=STAGE).returncode
+    except (SiteError, OSError, subprocess.CalledProcessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def stage(folder: Path) -> None:
+    """Write what the generator reads into a folder."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    pages = folder / "docs"
+    shutil.copytree(DOCS, pages)
+    for name in PROJECT_PAGES:
+        (pages / "project").mkdir(exist_ok=True)
+        (pages / "project" / name).write_text((ROOT / name).read_text())
+    for page in sorted(pages.rglob("*.md")):
+        source = original(page.relative_to(pages))
+        page.write_text(with_local_links(page.read_text(), source, page.relative_to(pages), pages))
+    config = tomllib.loads(CONFIG.read_text())
+    navigation = expanded(config["project"]["nav"], DOCS)
+    (pages / "llms.txt").write_text(llms_text(navigation, pages))
+    text = CONFIG.read_text()
+    start, end = text.index("nav = ["), text.index("\n]\n", text.index("nav = [")) + 3
+    (folder / "zensical.toml").write_text(f"{text[:start]}nav = {inline_toml(navigation)}\n{text[end:]}")
+
+
+def build(folder: Path, site: Path) -> None:
+    """Build what was staged, with warnings as errors, and check that no page loads anything from elsewhere."""
+    result = subprocess.run(
+        [generator(), "build", "--clean", "--strict"], cwd=folder, capture_output=True, text=True, errors="replace"
+    )
+    if result.returncode != 0:
+        raise SiteError(f"the generator failed:\n{result.stdout}{result.stderr}".rstrip())
+    if site.exists():
+        shutil.rmtree(site)
+    shutil.move(folder / "site", site)
+    loaded = sorted({f"{page.relative_to(site)}: {url}" for page in site.rglob("*.html") for url in loads(page)})
+    if loaded:
+        raise SiteError("a page loads from elsewhere: " + "; ".join(loaded[:5]))
+    print(f"built {sum(1 for _ in site.rglob('*.html'))} pages: {site.relative_to(ROOT)}/index.html")
+
+
+def loads(page: Path) -> Iterator[str]:
+    """The addresses on other machines from which a built page loads scripts, styles, fonts or pictures."""
+    for tag in re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*>", page.read_text()):
+        for url in re.findall(r"""(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""", tag):
+            if not re.search(r"rel=[\"']?(?:canonical|alternate|edit)", tag):
+                yield url
+
+
+def generator() -> str:
+    """The program that builds the site, installed from the pins if it is not there yet."""
+    cache = Path(os.environ.get("GANGLINE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "gangline")
+    environment = cache.expanduser() / f"docs-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
+    if not (environment / "complete").exists():
+        print("installing the generator of the site ...", file=sys.stderr)
+        shutil.rmtree(environment, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+        subprocess.run([str(environment / "bin" / "python"), *install, "-r", str(PINS)], check=True)
+        (environment / "complete").touch()  # last, so that half an environment is never used
+    return str(environment / "bin" / "zensical")
+
+
+def original(page: Path) -> Path:
+    """The file of the repository that a page of the site was copied from."""
+    return ROOT / page.name if page.parts[0] == "project" else DOCS / page
+
+
+def with_local_links(text: str, source: Path, page: Path, pages: Path) -> str:
+    """The text with links that leave docs/ leading to copies in the site. The copies are made here."""
+    lines, fence = [], ""
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if mark and (not fence or line.strip().startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence:
+            line = _LINK.sub(lambda found: found[1] + _new_target(found[2], source, page, pages), line)
+        lines.append(line)
+    return "".join(lines)
+
+
+def _new_target(target: str, source: Path, page: Path, pages: Path) -> str:
+    path, hash_sign, anchor = target.partition("#")
+    if not path or re.match(r"[a-z][a-z0-9+.-]*:", target):
+        return target
+    file = (source.parent / path).resolve()
+    if not file.exists():
+        return target  # the generator says so
+    place = site_place(file)
+    if not (pages / place).exists():
+        _copy(file, pages / place)
+    up = "/".join([".."] * (len(page.parts) - 1))
+    return f"{up}/{place}{hash_sign}{anchor}".removeprefix("/")
+
+
+def site_place(file: Path) -> Path:
+    """Where a file or folder of the repository is in the site."""
+    if file.is_relative_to(DOCS):
+        return file.relative_to(DOCS)
+    inside = file.relative_to(ROOT)
+    if str(inside) in PROJECT_PAGES:
+        return Path("project") / inside
+    if str(inside) == "README.md":
+        return Path("index.md")
+    # Everything else is a text to look at: a name that every browser shows instead of saving it.
+    return Path("files") / (inside / "files.txt" if file.is_dir() else inside.with_name(inside.name + ".txt"))
+
+
+def _copy(file: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_dir():
+        names = sorted(str(each.relative_to(ROOT)) for each in file.rglob("*") if each.is_file())
+        place.write_text("\n".join(name for name in names if "__pycache__" not in name) + "\n")
+    else:
+        shutil.copyfile(file, place)
+
+
+def expanded(navigation: list[Any], docs: Path) -> list[Any]:
+    """The navigation with the pages of each `folder/*` that are not named in it already."""
+    return _expanded(navigation, docs, set(page_names(navigation)))
+
+
+def _expanded(entries: list[Any], docs: Path, named: set[str]) -> list[Any]:
+    new: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            new.append(
+                {
+                    title: _expanded(pages, docs, named) if isinstance(pages, list) else pages
+                    for title, pages in entry.items()
+                }
+            )
+        elif entry.endswith("/*"):
+            names = (str(file.relative_to(docs)) for file in sorted((docs / entry[:-2]).glob("*.md")))
+            new += [name for name in names if name not in named]
+        else:
+            new.append(entry)
+    return new
+
+
+def page_names(navigation: list[Any]) -> Iterator[str]:
+    """Every page of a navigation, in order."""
+    for entry in navigation:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for inner in entry.values():
+                yield from page_names(inner if isinstance(inner, list) else [inner])
+
+
+def inline_toml(value: Any) -> str:
+    """Lists, tables with one key and strings as TOML. A JSON string is a TOML string."""
+    if isinstance(value, list):
+        return "[" + ", ".join(map(inline_toml, value)) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {inline_toml(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def llms_text(navigation: list[Any], pages: Path) -> str:
+    """A list of the pages for language models: title, address, first sentence (llmstxt.org)."""
+    lines = ["# gangline", "", "> " + tomllib.loads(CONFIG.read_text())["project"]["site_description"], ""]
+    for entry in navigation:
+        title, inner = next(iter(entry.items()))
+        lines += [f"## {title}", ""]
+        for name in page_names(inner if isinstance(inner, list) else [inner]):
+            heading, sentence = title_and_summary((pages / name).read_text())
+            lines.append(f"- [{heading}]({name.removesuffix('.md')}.html)" + (f": {sentence}" if sentence else ""))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def title_and_summary(text: str) -> tuple[str, str]:
+    """The heading of a page, and the first sentence of its first paragraph of prose."""
+    title, paragraph, fence = "", list[str](), False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            fence = not fence
+        elif line.startswith("# ") and not fence and not title:
+            title = line.removeprefix("# ").strip()
+        elif title and not fence:
+            if re.match(r"[A-Z`\[*\w]", line) and not re.match(r"(\||#|<|- |\d+\. |!)", line):
+                paragraph.append(line.strip())
+            elif paragraph:
+                break
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph)).replace("**", "")
+    sentence = re.split(r"(?<=[.。])\s", plain + " ")[0].strip()
+    return title, sentence
+
+
+if __name__ == "__main__":
+    sys.exit(main())

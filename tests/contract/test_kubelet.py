@@ -1,18 +1,17 @@
-"""Streams of pods, through a real kube-apiserver to a kubelet that runs commands on this machine.
+"""Streams of pods, through a real kube-apiserver and through ours, to a kubelet that runs commands on this machine.
 
-The embedded server has its node beside it; tests/e2e/test_streams.py asks it the same.
+The embedded server may have a node beside it; tests/e2e/test_streams.py asks it the same.
 """
 
 import asyncio
 from contextlib import aclosing
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from gangline.api.meta import Key
 from gangline.kube.client import Client
-from gangline.kube.config.connection import Connection, load_connection
+from gangline.kube.config.connection import Connection
 from gangline.kube.errors import (
     BadRequest,
     Forbidden,
@@ -28,16 +27,14 @@ from gangline.kube.transport.api import Request
 from gangline.kube.transport.http import HttpTransport
 from support.builders.objects import create_node, create_running_pod, pod_body, unique_name
 from support.servers.http import byte_server
-from support.servers.real import RealServer
 
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.fixture
-def server(real_server: RealServer, tmp_path: Path) -> Connection:
-    """Only the real server goes through a kubelet."""
-    real_server.revive()
-    return load_connection(kubeconfig=str(real_server.kubeconfig), environ={}, home=tmp_path)
+def disabled_plugins() -> tuple[str, ...]:
+    """Pods of new namespaces need not wait for their service account, as on the real server."""
+    return ("ServiceAccount",)
 
 
 @pytest.fixture

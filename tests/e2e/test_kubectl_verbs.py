@@ -501,10 +501,6 @@ async def test_every_verb_has_an_example() -> None:
     assert verbs == EXAMPLES.keys()
 
 
-UNSERVED = pytest.mark.xfail(strict=False, reason="certificates.k8s.io comes with the other groups of issue 20")
-VERBS = [pytest.param(verb, marks=UNSERVED) if verb == "certificate" else verb for verb in sorted(EXAMPLES)]
-
-
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", sorted(EXAMPLES))
 async def test_verb(shell: Shell, verb: str) -> None:
     await EXAMPLES[verb](shell)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from gangline.api.meta import Key
+from gangline.api.meta import JSON, Key
 from gangline.base.errors import GanglineError
 
 
@@ -28,6 +28,8 @@ class LogOptions(msgspec.Struct, frozen=True):
     # In lines, from the end.
     tail: int | None = None
     since: datetime | None = None
+    # Where the client gave seconds instead of a time.
+    since_seconds: int | None = None
     limit_bytes: int | None = None
 
 
@@ -49,6 +51,18 @@ class ExecFailed(GanglineError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.exit_code = code
+
+
+class CommandFailed(GanglineError):
+    """The command did not run, or nobody knows how it ended. The Status says what is known."""
+
+    def __init__(self, message: str, status: JSON) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class PortForwardFailed(GanglineError):
+    """The node could not connect to the port, which it reports after the connection to the node was made."""
 
 
 class CommandInput(Protocol):
@@ -75,7 +89,10 @@ class RunningCommand(CommandInput, Protocol):
         ...
 
     async def wait(self) -> int:
-        """Wait for the exit code: 128 plus its number for a signal. The outputs end soon after."""
+        """Wait for the exit code: 128 plus its number for a signal. The outputs end soon after.
+
+        Raises `CommandFailed`.
+        """
         ...
 
 
@@ -90,6 +107,11 @@ class AttachedContainer(CommandInput, Protocol):
 class PodStreams(Protocol):
     """The pod streams of one node."""
 
+    @property
+    def identifies_runs(self) -> bool:
+        """Whether logs are read by the id of a run. A kubelet of another process finds the run itself."""
+        ...
+
     def logs(self, place: ContainerRef, run: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """The log of one run of a container; with `follow`, until the run ends. Raises `NoLogs` at once."""
         ...
@@ -98,7 +120,7 @@ class PodStreams(Protocol):
         """The output of one run of a container from now on: pairs of `stdout` or `stderr`, and the data."""
         ...
 
-    def attach_input(self, place: ContainerRef) -> AbstractAsyncContextManager[AttachedContainer]:
+    def attach_input(self, place: ContainerRef, *, tty: bool) -> AbstractAsyncContextManager[AttachedContainer]:
         """Attach to a container that has an input or a terminal. Raises `ContainerNotRunning`."""
         ...
 

@@ -8,6 +8,7 @@ import errno
 import os
 import secrets
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -37,7 +38,8 @@ from gangline.apiserver.http.body import MAX_BODY_BYTES
 from gangline.apiserver.http.handler import AggregatedGroup, ApiHandler
 from gangline.apiserver.http.nonresource import STORE_CHECK, NonResourceHandler
 from gangline.apiserver.http.subresources import subresource_handlers
-from gangline.apiserver.proxy.handlers import proxy_handlers
+from gangline.apiserver.proxy.handlers import proxy_handlers, unverified_tls
+from gangline.apiserver.proxy.remote_kubelet import ReachableNodes
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.served_kinds import builtin_catalog
 from gangline.apiserver.registry.service_allocator import SERVICE_CIDR
@@ -190,6 +192,7 @@ async def control_plane(
     crds = CrdController(registry, roots, clock, collector.wait_until_settled)
     legacy_tokens = LegacyTokenController(registry, issuer, certificates.ca if certificates else None, clock)
     service_accounts = ServiceAccountTokens(store, key, clock, legacy_tokens.record_use)
+    kubelet_tls = partial(kubelet_client_tls, certificates)
     remote = AggregationProxy(store, partial(_proxy_certificate, keeper))
     api = ApiHandler(
         registry,
@@ -205,8 +208,8 @@ async def control_plane(
         roots,
         subresources={
             **subresource_handlers(registry, issuer),
-            **stream_handlers(registry, nodes, clock),
-            **proxy_handlers(registry, nodes),
+            **stream_handlers(registry, ReachableNodes(nodes, store, kubelet_tls), clock),
+            **proxy_handlers(registry, nodes, kubelet_tls),
         },
         audit_log=AuditLog(settings.audit, clock) if settings.audit else None,
         hosts=AllowedHosts((*address.certificate_hosts(), *machine_names(), *settings.allowed_hosts)),
@@ -280,6 +283,16 @@ async def _sign_certificates(
     from gangline.local.controllers.certificates import CertificateController
 
     await CertificateController(registry, authorizer, keeper.signer, clock).run()
+
+
+def kubelet_client_tls(certificates: CertificateFiles | None) -> ssl.SSLContext:
+    """TLS to kubelets: they may verify us by the plane's CA; what they serve is signed by themselves."""
+    if certificates is None:
+        return unverified_tls()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(certificates.admin.certificate, certificates.admin.key)
+    return context
 
 
 def _authorizer(mode: AuthorizationMode, roles: RoleIndex) -> Authorizer:

@@ -18,6 +18,8 @@ from gangline.node.runtime.runtime import ContainerTarget, connect
 class NodeStreams:
     """The `PodStreams` of one node."""
 
+    identifies_runs = True
+
     def __init__(
         self, node: LocalKubelet, reader: NodeLogReader, clock: Clock, inspection: NodeInspection | None = None
     ) -> None:
@@ -33,7 +35,7 @@ class NodeStreams:
                 yield line.stream, line.render(timestamps=False)
 
     @asynccontextmanager
-    async def attach_input(self, ref: ContainerRef) -> AsyncIterator[AttachedContainer]:
+    async def attach_input(self, ref: ContainerRef, *, tty: bool) -> AsyncIterator[AttachedContainer]:
         async with attach_run(self._target(ref).attach_socket) as attached:
             yield attached
 

@@ -53,6 +53,7 @@ from gangline.apiserver.streaming.spdy_connection import (
 from gangline.base.clock import Clock
 from gangline.base.tasks import run_until_first
 from gangline.kube.podstreams import (
+    CommandFailed,
     CommandInput,
     ContainerNotRunning,
     ContainerRef,
@@ -108,7 +109,7 @@ class PodStreamHandlers:
         if not pod["spec"].get("nodeName"):
             return web.Response(status=204)
         node = self._node(request, pod)
-        run = container_run_id(pod, container_ref.container, previous=options.previous)
+        run = container_run_id(pod, container_ref.container, previous=options.previous) if node.identifies_runs else ""
         try:
             log = node.logs(container_ref, run, options)
         except NoLogs as error:
@@ -163,7 +164,7 @@ class PodStreamHandlers:
         outputs = _output_channels(request, tty=tty)
         if not outputs and not stdin:
             raise apierrors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
-        run = container_run_id(pod, container_ref.container, previous=False)
+        run = container_run_id(pod, container_ref.container, previous=False) if node.identifies_runs else ""
         _check_protocol(request.http)
         if has_input(pod, container_ref.container):
             return await self._attach_input(request, container_ref, node, outputs)
@@ -186,7 +187,7 @@ class PodStreamHandlers:
         """Join the client with the input and the outputs of a container, or with its terminal."""
         tty, stdin = query_flag(request.query, "tty"), query_flag(request.query, "stdin")
         try:
-            async with node.attach_input(ref) as attached:
+            async with node.attach_input(ref, tty=tty) as attached:
                 channels = await _accept(request, outputs, stdin=stdin, tty=tty)
 
                 async def copy() -> None:
@@ -333,8 +334,11 @@ async def _copy_output(channels: Channels, command: RunningCommand, outputs: lis
     async with asyncio.TaskGroup() as group:
         for output in (STDOUT, STDERR):
             group.create_task(copy(output))
-        code = await command.wait()
-    await channels.send_status(exit_status(code))
+        try:
+            status = exit_status(await command.wait())
+        except CommandFailed as error:
+            status = error.status
+    await channels.send_status(status)
 
 
 async def _send_start_error(channels: Channels, error: ExecFailed) -> None:

@@ -40,6 +40,7 @@ def log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions
         timestamps=query_flag(query, "timestamps"),
         tail=tail,
         since=now - timedelta(seconds=seconds) if seconds is not None else since,
+        since_seconds=seconds,
         limit_bytes=limit,
     )
 

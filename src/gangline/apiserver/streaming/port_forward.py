@@ -15,7 +15,7 @@ from gangline.apiserver.streaming.channels import WebSocketChannels
 from gangline.apiserver.streaming.spdy import StreamData, StreamReset, SynStream
 from gangline.apiserver.streaming.spdy_connection import SpdyConnection
 from gangline.base.tasks import run_until_first
-from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, PodStreams
+from gangline.kube.podstreams import ContainerNotRunning, ContainerRef, PodStreams, PortForwardFailed
 
 SPDY_PROTOCOL = "portforward.k8s.io"
 TUNNEL_PROTOCOL = f"SPDY/3.1+{SPDY_PROTOCOL}"
@@ -70,8 +70,11 @@ class PortForwardSession:
                 group.create_task(self._copy_port(channel, reader))
 
     async def _copy_port(self, channel: int, reader: asyncio.StreamReader) -> None:
-        while data := await _read_chunk(reader):
-            await self._channels.send(channel, data)
+        try:
+            while data := await _read_chunk(reader):
+                await self._channels.send(channel, data)
+        except PortForwardFailed as error:
+            await self._channels.send(channel + 1, str(error).encode())
 
 
 class _ForwardedConnection(msgspec.Struct):
@@ -141,8 +144,11 @@ class SpdyPortForward:
     async def _copy_to_client(self, forwarded: _ForwardedConnection, reader: asyncio.StreamReader) -> None:
         # A client that has disconnected ends the loop over events.
         with suppress(ConnectionResetError):
-            while data := await _read_chunk(reader):
-                await self._connection.send(forwarded.data, data)
+            try:
+                while data := await _read_chunk(reader):
+                    await self._connection.send(forwarded.data, data)
+            except PortForwardFailed as error:
+                await self._connection.send(forwarded.error, str(error).encode())
             await self._finish(forwarded)
 
     async def _finish(self, forwarded: _ForwardedConnection) -> None:

@@ -188,6 +188,8 @@ def _node_names(objects: Mapping[str, JSON]) -> set[str]:
 class ArchivedStreams:
     """The `PodStreams` of nodes that do not run any more: only logs can be read."""
 
+    identifies_runs = True
+
     def __init__(self, readers: Mapping[str, NodeLogReader], default: NodeLogReader) -> None:
         """Readers by pod uid, and one for all other pods."""
         self._readers, self._default_reader = readers, default
@@ -201,7 +203,7 @@ class ArchivedStreams:
         for line in nothing:
             yield line
 
-    def attach_input(self, ref: ContainerRef) -> AbstractAsyncContextManager[AttachedContainer]:
+    def attach_input(self, ref: ContainerRef, *, tty: bool) -> AbstractAsyncContextManager[AttachedContainer]:
         self._refuse(ref)
 
     def run_command(

@@ -46,8 +46,8 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 test-cluster: dev ## install gangline and run jobs in a cluster with real nodes: kubelets, containers, cluster DNS (needs root; builds it the first time)
 	hack/test-cluster.sh
 
-test-first-minutes: dev ## play the README in fresh clones: every command, every next: line, as root and as an ordinary user
-	$(BIN)/python -m pytest -n $(WORKERS) -m first_minutes tests/e2e/test_first_minutes.py
+test-first-minutes: dev ## play the README in fresh clones, and the tutorials: every command, every next: line, as root and as an ordinary user
+	$(BIN)/python -m pytest -n $(WORKERS) -m first_minutes tests/e2e/test_first_minutes.py tests/docs
 
 test-frameworks: dev ## train with TensorFlow, PyTorch, transformers, XGBoost, LightGBM, JAX, Paddle and MPI (fetches 1.4 GB the first time)
 	hack/frameworks.sh
@@ -60,6 +60,7 @@ check: dev ## formatter, linter, types, import contracts, limits of the source t
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/house.py
+	$(BIN)/python hack/prose.py
 	hack/agent.sh --check
 
 format: dev ## format and fix what can be fixed

@@ -92,7 +92,9 @@ def build(folder: Path, site: Path) -> None:
     loaded = sorted({f"{page.relative_to(site)}: {url}" for page in site.rglob("*.html") for url in loads(page)})
     if loaded:
         raise SiteError("a page loads from elsewhere: " + "; ".join(loaded[:5]))
-    print(f"built {sum(1 for _ in site.rglob('*.html'))} pages: {site.relative_to(ROOT)}/index.html")
+    print(
+        f"built {sum(1 for _ in site.rglob('*.html'))} pages: {site.relative_to(ROOT) if site.is_relative_to(ROOT) else site}/index.html"
+    )
 
 
 def loads(page: Path) -> Iterator[str]:

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -125,7 +125,7 @@ class PersonShell:
             waiting[:0] = [line for line in next_commands(output) if line not in (*self.typed, *waiting)]
         return printed
 
-    def type(self, command: str) -> str:
+    def type(self, command: str, codes: Collection[int] = ()) -> str:
         """Type one command, and return what it printed. Fails with the screen if its exit code is not as documented."""
         screen = self._terminal.screen
         # Below the cursor there may be lines that a block left empty when it became smaller.
@@ -134,7 +134,7 @@ class PersonShell:
         self.typed.append(command)
         code = self._wait_for_prompt(command, first)
         output = "\n".join(line.rstrip() for line in screen.lines[first : screen.row])
-        assert code in allowed_exit_codes(command), f"$ {command}\nexit code {code}\n{output}"
+        assert code in (codes or allowed_exit_codes(command)), f"$ {command}\nexit code {code}\n{output}"
         return output
 
     def _wait_for_prompt(self, command: str, row: int = 0) -> int:

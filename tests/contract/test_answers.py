@@ -13,7 +13,7 @@ from support.cases.apiserver import ApiOracle, OraclePlayer, oracle_session
 ORACLE = Path(__file__).parents[2].parent / "shared" / "api-oracle"
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.skipif(not ORACLE.is_dir(), reason="no API oracle beside the project, whose rules compare answers")
 async def test_answers_are_those_of_a_real_server(tmp_path: Path) -> None:
     recorded, clock = RecordedAnswers(ApiOracle(ORACLE).rules), SystemClock()

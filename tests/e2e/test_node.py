@@ -22,7 +22,7 @@ from gangline.api.meta import JSON
 from gangline.base.clock import SystemClock
 from gangline.node.network.service_ports import ServicePortAllocator, service_ports
 from gangline.node.ports import bind_port
-from gangline.node.settings import NodeSettings
+from gangline.node.settings import Backoff, NodeSettings
 from gangline.node.volumes.manager import CLAIMS
 from gangline.runtime.informer import Informer
 from gangline.testing.clock import FakeClock
@@ -93,7 +93,9 @@ async def test_status_is_written_once_the_api_is_back(api: NodeApi, tmp_path: Pa
 
 async def test_restarts_back_off_and_keep_the_last_state(api: NodeApi, tmp_path: Path) -> None:
     script = f"echo run >> {tmp_path}/runs; [ $(wc -l < {tmp_path}/runs) -ge 3 ]"
-    async with running_node(api, tmp_path):
+    # Long enough to be seen: the node writes the newest state, and may leave out one that is over already.
+    delay = Backoff(timedelta(seconds=1), timedelta(seconds=2), timedelta(seconds=3))
+    async with running_node(api, tmp_path, msgspec.structs.replace(FAST_SETTINGS, backoff=delay)):
         await api.client().create(Pod, command_pod("p", *shell_command(script), restart="OnFailure"))
         status = await api.wait_phase("p", "Succeeded")
     assert main_container_status(status)["restartCount"] == 2

@@ -119,15 +119,15 @@ async def test_the_command_shows_groups_and_answers_programs(plane: LocalCluster
     assert text.splitlines()[2:] == [
         "2 ranks are in all_reduce",
         "  master-0 (rank 0), worker-0 (rank 1)",
-        "  > all_reduce  train.py:6",
-        "  > step        train.py:11",
-        "  > <module>    train.py:13",
+        "  > all_reduce  train.py:6   os.read(os.pipe()[0], 1)",
+        "  > step        train.py:11  all_reduce()",
+        "  > <module>    train.py:13  step()",
         "",
         "1 rank sleeps: not where the others are",
         "  worker-1 (rank 2)",
-        "  > batch     data.py:3",
-        "  > step      train.py:10",
-        "  > <module>  train.py:13",
+        "  > batch     data.py:3    time.sleep(600)",
+        "  > step      train.py:10  batch()",
+        "  > <module>  train.py:13  step()",
     ]
     code, out, _ = await typed("odd", "-o", "json", "--replica", "worker/1")
     report = json.loads(out)

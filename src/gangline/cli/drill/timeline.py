@@ -85,6 +85,12 @@ class DrillTimeline:
         if name not in self._attempts_before:
             return
         self._record_end(name, pod, at)
+        attempt, known = container_attempt(pod), self._current_attempts[name]
+        has_ended = (_training_status(pod).get("state") or {}).get("terminated") is not None
+        if attempt.uid == known.uid and attempt.restarts > known.restarts and has_ended:
+            # A process that ends at once may never be seen running.
+            self._current_attempts[name] = attempt
+            self._record_end(name, pod, at)
         if deleted:
             if self._pods.get(name, {}).get("metadata", {}).get("uid") == uid:
                 del self._pods[name]
@@ -213,7 +219,9 @@ def end_text(pod: JSON, attempt: ContainerAttempt) -> str:
     waiting = bool((status.get("state") or {}).get("waiting"))
     field = "lastState" if current.restarts > attempt.restarts or waiting else "state"
     terminated = (status.get(field) or {}).get("terminated")
-    reason = (pod.get("status") or {}).get("reason") or (terminated or {}).get("reason") or ""
+    # A pod's reason is that of its last process.
+    pod_reason = (pod.get("status") or {}).get("reason") if current.restarts == attempt.restarts else ""
+    reason = pod_reason or (terminated or {}).get("reason") or ""
     is_plain = reason in ("", "Completed", "Error")
     if terminated is None:
         return "" if is_plain or _pod_phase(pod) != "Failed" else reason

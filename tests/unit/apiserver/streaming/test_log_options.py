@@ -83,7 +83,7 @@ def test_options_are_read_as_the_api_spells_them() -> None:
         "limitBytes": "7",
     }
     assert log_options(query, "p", NOW) == LogOptions(
-        follow=True, timestamps=True, tail=5, since=NOW - timedelta(seconds=10), limit_bytes=7
+        follow=True, timestamps=True, tail=5, since=NOW - timedelta(seconds=10), since_seconds=10, limit_bytes=7
     )
     at = log_options({"sinceTime": "2026-01-02T03:04:05.123456789Z"}, "p", NOW).since
     assert at == NOW + timedelta(microseconds=123456)

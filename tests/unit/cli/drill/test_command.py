@@ -167,6 +167,15 @@ def test_a_container_in_back_off_has_ended_and_not_restarted() -> None:
     assert summary(timeline.outcome(UNFINISHED, 160.0)).endswith("not restarted · job Running · not clear after 60 s")
 
 
+def test_a_process_that_was_never_seen_running_has_ended_too() -> None:
+    timeline = new_timeline("port")
+    last, state = ended(137), ended(1)
+    timeline.update_pod(
+        pod("worker-1", state, restarts=1, last=last, phase="Failed", reason="PortClash"), 101.0, deleted=True
+    )
+    assert timeline.outcome(SUCCEEDED, 102.0).ends == {"worker-1": ["exit 137", "PortClash, exit 1"]}
+
+
 def test_a_replaced_pod_has_restarted_once_the_new_one_runs() -> None:
     timeline = new_timeline("disk")
     timeline.update_pod(pod("worker-1", ended(143), phase="Failed", reason="Evicted"), 101.0)

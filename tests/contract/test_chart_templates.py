@@ -155,6 +155,8 @@ BY_PATH: dict[str, st.SearchStrategy[Any]] = {
     "serviceAccount.name": st.one_of(st.just(""), NAMES),
     "mpiLauncherServiceAccount": st.one_of(st.just(""), NAMES),
     "metrics.secure.certSecret": st.one_of(st.just(""), NAMES),
+    "progress.certSecret": st.one_of(st.just(""), NAMES),
+    "notifications.secret": st.one_of(st.just(""), NAMES),
     "scheduler.serviceAccount.name": st.one_of(st.just(""), NAMES),
     "leaderElection.leaseName": st.one_of(st.just(""), NAMES),
     "kinds": st.lists(st.sampled_from(["TFJob", "MPIJob"]), max_size=2),

@@ -52,5 +52,6 @@ def aggregated(server: RealServer, path: str) -> list[JSON]:
 def test_all_default_groups_are_served_in_the_same_order(real_server: RealServer) -> None:
     for path, core in (("/api", True), ("/apis", False)):
         ours = rows(discovery.group_discovery_list(builtin_resources(), core=core)["items"])
-        real = [row for row in rows(aggregated(real_server, path)) if not row[0].endswith((".test", ".dev", ".org"))]
+        # Other tests have installed groups of their own.
+        real = [row for row in rows(aggregated(real_server, path)) if "." not in row[0] or row[0].endswith(".k8s.io")]
         assert ours == [row for row in real if row[:3] not in NOT_SERVED]

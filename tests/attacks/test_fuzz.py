@@ -41,7 +41,7 @@ INITIAL_EVENTS = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderT
 REAL_ERRORS = re.compile(
     "resourceVersion: Invalid value|Too large resource version|resourceVersion should not be set on objects to be created"
     "|failed to convert new object|content is not a list|requested impersonation of|without impersonating a user"
-    "|cannot unmarshal .* into Go struct field (DeleteOptions|Preconditions)"
+    "|cannot unmarshal .* into Go struct field (DeleteOptions|Preconditions)|couldn'+t get version/kind; json parse error"
     r"|failed to create RequestInfo: .* from url, /(api|apis/[^/]+)/[^/]+/(watch|proxy)/?(\?|$)",
     re.DOTALL | re.MULTILINE,
 )

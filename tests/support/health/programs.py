@@ -94,7 +94,7 @@ if rank == 1:
     fcntl.flock(mine, fcntl.LOCK_EX)
 meet()
 """,
-        "RankStands",
+        "NoProgress",
         r"worker-0 \(rank 1\) waits for a file lock \(program\.py:\d+\)",
     ),
     "a-rank-that-is-stopped": HangProgram(

@@ -20,7 +20,7 @@ from support.waiting import wait_until_blocking
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-MARK = "gangline-test-of-the-script"
+MARK = f"gangline-test-of-the-script-{os.getpid()}"  # tests of this file may run side by side
 PROGRAM = """\
 import time
 print("ready", flush=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gangline.api.meta import JSON
 from gangline.api.names import subdomain_problems
 from gangline.schema.names import dns_label_errors
 
@@ -42,6 +43,18 @@ class UserInfo(msgspec.Struct, frozen=True):
 ANONYMOUS_USER = UserInfo("system:anonymous", (UNAUTHENTICATED_GROUP,))
 SERVER_USER = UserInfo("system:apiserver", (MASTERS_GROUP, AUTHENTICATED_GROUP))
 """The API server itself, and the controllers that share its process."""
+
+
+def user_info(user: UserInfo) -> JSON:
+    """A user in the form of the API."""
+    body: JSON = {"username": user.name}
+    if user.uid:
+        body["uid"] = user.uid
+    if user.groups:
+        body["groups"] = list(user.groups)
+    if user.extra:
+        body["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return body
 
 
 def service_account_user_name(namespace: str, name: str) -> str:

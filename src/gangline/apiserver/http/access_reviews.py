@@ -32,7 +32,7 @@ from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.object_meta import check_namespace, ensure_metadata
 from gangline.apiserver.registry.resources import builtin_resources
 from gangline.apiserver.registry.served_kinds import builtin_served_kind
-from gangline.apiserver.users import UserInfo
+from gangline.apiserver.users import UserInfo, user_info
 from gangline.schema.problems import FieldProblem, invalid, summary
 
 EMPTY_STATUSES: Mapping[str, JSON] = {
@@ -126,7 +126,7 @@ class ReviewHandler:
             return _review_response(request, {"user": {}, "error": str(error)})
         if found.warning:
             request.warnings.append(found.warning)
-        status: JSON = {"authenticated": True, "user": _user_info(found.user), "audiences": list(found.audiences)}
+        status: JSON = {"authenticated": True, "user": user_info(found.user), "audiences": list(found.audiences)}
         return _review_response(request, status)
 
     def _self_access_review(self, request: ReviewRequest) -> JSON:
@@ -178,18 +178,7 @@ class ReviewHandler:
 
 
 def _self_subject_review(request: ReviewRequest) -> JSON:
-    return {"metadata": {"creationTimestamp": request.now}, "status": {"userInfo": _user_info(request.user)}}
-
-
-def _user_info(user: UserInfo) -> JSON:
-    info: JSON = {"username": user.name}
-    if user.uid:
-        info["uid"] = user.uid
-    if user.groups:
-        info["groups"] = list(user.groups)
-    if user.extra:
-        info["extra"] = {name: list(values) for name, values in user.extra.items()}
-    return info
+    return {"metadata": {"creationTimestamp": request.now}, "status": {"userInfo": user_info(request.user)}}
 
 
 def _subject_review_problems(spec: JSON) -> list[FieldProblem]:

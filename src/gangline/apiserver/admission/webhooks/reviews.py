@@ -10,7 +10,7 @@ from gangline.api.meta import JSON
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.admission import AdmissionRequest, WriteOperation
 from gangline.apiserver.registry.catalog import ServedKind
-from gangline.apiserver.users import UserInfo
+from gangline.apiserver.users import user_info
 from gangline.base.errors import InputError
 from gangline.schema.go_text import quoted_text
 
@@ -80,18 +80,6 @@ def request_namespace(request: AdmissionRequest) -> str:
     if request.served_kind.resource.group_resource == ("", "namespaces"):
         return request.key.name
     return request.key.namespace
-
-
-def user_info(user: UserInfo) -> JSON:
-    """A user in the form of the API."""
-    body: JSON = {"username": user.name}
-    if user.uid:
-        body["uid"] = user.uid
-    if user.groups:
-        body["groups"] = list(user.groups)
-    if user.extra:
-        body["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return body
 
 
 def operation_options(request: AdmissionRequest) -> JSON | None:

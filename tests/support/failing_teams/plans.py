@@ -32,10 +32,10 @@ CAUSES = ("exception", "exit", "signal", "oom", "os._exit")
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
 
 
-def random_plan(seed: int) -> dict[str, Any]:
-    """One team: 2 to 16 ranks, a random one of which fails first."""
+def random_plan(seed: int, max_size: int = 16) -> dict[str, Any]:
+    """One team of at least 2 ranks, a random one of which fails first."""
     dice = random.Random(seed)
-    size = dice.randint(2, 16)
+    size = dice.randint(2, max_size)
     cause = dice.randrange(size)
     how = CAUSES[seed % len(CAUSES)]
     code = int(dice.choice(SIGNALS)) if how == "signal" else dice.choice((1, 2, 3, 7, 41))

@@ -41,7 +41,8 @@ def test_gangline_was_refused_nothing_but_what_it_was_installed_without(cluster:
     }
     # `runPolicy.recovery` asks for the cause of a failure: events and nodes tell more, and it does without them.
     optional |= {("events.k8s.io", "events", "list"), ("", "nodes", "get")}
-    removals, first_requests = binding_removals(cluster), {}
+    removals = binding_removals(cluster)
+    first_requests: dict[str, str] = {}
     refused = set()
     for event, reference in requests_of_gangline(cluster):
         now = event["requestReceivedTimestamp"]

@@ -24,6 +24,8 @@ TAKEN_SECONDS = 2.0
 """The same for any end, if another replica was out of memory or evicted: its node notices that a moment late."""
 SUSPECT_SECONDS = 0.5
 CRASH_SECONDS = 0.25
+REPORTED_CRASH_SECONDS = 1.0
+"""The same for a crash that a kubelet reports: its runtime notices the end of a process late on a busy machine."""
 OWN_ERROR_SECONDS = 0.03
 """How exactly times of different replicas can be compared on a busy machine."""
 LAST_WORDS_SECONDS = 0.1
@@ -70,10 +72,10 @@ def first_end(ends: Sequence[ReplicaEnd]) -> FirstEnd | None:
     pool = [one for one in everyone if one.kind < EndKind.COMPLAINT and one.earliest <= begin + COMPLAINT_SECONDS]
     pool = pool or everyone
     begin = min(one.latest for one in pool)
-    for kind, seconds in ((EndKind.TAKEN, TAKEN_SECONDS), (EndKind.CRASHED, CRASH_SECONDS)):
-        found = [one for one in pool if one.kind is kind and one.earliest <= begin + seconds]
-        if found:
-            return _earliest(found, everyone)
+    taken = [one for one in pool if one.kind is EndKind.TAKEN and one.earliest <= begin + TAKEN_SECONDS]
+    crashed = [one for one in pool if one.kind is EndKind.CRASHED and _comes_before(one, pool, begin)]
+    if taken or crashed:
+        return _earliest(taken or crashed, everyone)
     calm = [one for one in pool if one.kind < EndKind.SUSPECT and one.earliest <= begin + SUSPECT_SECONDS]
     pool = calm or pool
     begin = min(one.latest for one in pool)
@@ -136,6 +138,13 @@ def _odd_one(rivals: Sequence[_Candidate], everyone: Sequence[_Candidate]) -> _C
     codes = Counter(one.end.exit_code for one in everyone)
     rare = [one for one in rivals if codes[one.end.exit_code] == 1]
     return rare[0] if len(rare) == 1 and len(everyone) > 2 else None
+
+
+def _comes_before(crash: _Candidate, pool: Iterable[_Candidate], begin: float) -> bool:
+    """Whether a crash may be what the others follow from; an error of a program's own that came well before does not."""
+    own = min((one.latest for one in pool if one.kind is EndKind.OWN_ERROR), default=float("inf"))
+    seconds = CRASH_SECONDS if crash.end.is_exact else REPORTED_CRASH_SECONDS
+    return crash.earliest <= min(begin + seconds, own + CRASH_SECONDS)
 
 
 def _has_room(silent: _Candidate, others: Iterable[_Candidate]) -> bool:

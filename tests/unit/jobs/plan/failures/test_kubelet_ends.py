@@ -109,3 +109,13 @@ def test_an_error_of_the_program_beats_a_silent_end_in_the_same_second() -> None
     found = first_end(ends)
     assert found is not None
     assert (found.index, found.order_known) == (1, True)
+
+
+@pytest.mark.parametrize(("error", "first"), [("RuntimeError: giving up", 1), ("KeyError: 'label'", 0)])
+def test_a_crash_that_is_noticed_late_comes_before_what_may_follow_from_it(error: str, first: int) -> None:
+    """An error that only the program itself can make does not follow from a crash."""
+    texts = ("Traceback (most recent call last):", '  File "train.py", line 3, in step', "    x()", error)
+    ends = [end(0, 7.1, *(line(6.7, text) for text in texts)), end(1, 7.0, code=139)]
+    found = first_end(ends)
+    assert found is not None
+    assert (found.index, found.order_known) == (first, True)

@@ -22,6 +22,9 @@ NOT_USED_HERE: Mapping[str, Callable[[GrantedRight], bool]] = {
     "a job whose workers the server rejects loses its launcher": lambda right: (
         (right.verb, right.group, right.resource) == ("delete", "batch", "jobs")
     ),
+    "a job of which some pods failed and others have no node": lambda right: (
+        (right.verb, right.resource) == ("list", "nodes")
+    ),
     "adoption, labels of an older version, a changed policy, repeated events": lambda right: right.verb == "patch",
 }
 
@@ -39,8 +42,6 @@ def test_gangline_was_refused_nothing_but_what_it_was_installed_without(cluster:
         for resource in rule.resources
         for verb in rule.verbs
     }
-    # `runPolicy.recovery` asks for the cause of a failure: events and nodes tell more, and it does without them.
-    optional |= {("events.k8s.io", "events", "list"), ("", "nodes", "get")}
     removals = binding_removals(cluster)
     first_requests: dict[str, str] = {}
     refused = set()

@@ -82,7 +82,7 @@ test-engines: dev ## run pods in containers of podman and docker, with a registr
 	hack/engines.sh
 	GANGLINE_REQUIRE_ENGINES=1 $(BIN)/python -m pytest -m engines tests
 
-test-browser: dev ## the dashboard's pages in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
+test-browser: dev ## the pages of the dashboard and of the documentation in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
 	PYTHON=$(abspath $(BIN)/python) hack/browser.sh
 	hack/kubernetes.sh
 	GANGLINE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser

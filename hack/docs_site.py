@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import html.parser
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,7 @@ def stage(folder: Path) -> None:
 
 
 def build(folder: Path, site: Path) -> None:
-    """Build what was staged, with warnings as errors, and check that no page loads anything from elsewhere."""
+    """Build what was staged, with warnings as errors. No page may load from elsewhere, and no link may be dead."""
     result = subprocess.run(
         [generator(), "build", "--clean", "--strict"], cwd=folder, capture_output=True, text=True, errors="replace"
     )
@@ -89,12 +91,62 @@ def build(folder: Path, site: Path) -> None:
     if site.exists():
         shutil.rmtree(site)
     shutil.move(folder / "site", site)
+    for page in site.rglob("*.html"):
+        language = "zh" if page.is_relative_to(site / "zh") else "en"
+        page.write_text(accessible(page.read_text(), language))
     loaded = sorted({f"{page.relative_to(site)}: {url}" for page in site.rglob("*.html") for url in loads(page)})
     if loaded:
         raise SiteError("a page loads from elsewhere: " + "; ".join(loaded[:5]))
-    print(
-        f"built {sum(1 for _ in site.rglob('*.html'))} pages: {site.relative_to(ROOT) if site.is_relative_to(ROOT) else site}/index.html"
-    )
+    dead = dead_links(site)
+    if dead:
+        raise SiteError(f"{len(dead)} dead links: " + "; ".join(dead[:10]))
+    shown = site.relative_to(ROOT) if site.is_relative_to(ROOT) else site
+    print(f"built {sum(1 for _ in site.rglob('*.html'))} pages: {shown}/index.html")
+
+
+def accessible(page: str, language: str) -> str:
+    """The page with what the generator leaves out for people who do not see it: its language, headers, names of parts."""
+    page = page.replace('<html lang="en"', f'<html lang="{language}"', 1)
+    page = page.replace('class="md-path" aria-label="Navigation"', 'class="md-path" aria-label="Path"')
+    return re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", page)  # a header without a text is none
+
+
+class PageReader(html.parser.HTMLParser):
+    """Collects what a built page links to, and the anchors that it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.targets.add(value)
+            elif value and (name == "id" or (name == "name" and tag == "a")):
+                self.anchors.add(value)
+
+
+def dead_links(site: Path) -> list[str]:
+    """The links of the built pages whose file or anchor the site does not have. Other hosts are not asked."""
+    pages = {page.resolve(): PageReader(page.read_text()) for page in sorted(site.rglob("*.html"))}
+    dead = []
+    for page, reader in pages.items():
+        for target in sorted(reader.targets):
+            address = urllib.parse.urlsplit(target)
+            if address.scheme or address.netloc or page.name == "404.html":
+                continue
+            file = (page.parent / urllib.parse.unquote(address.path)).resolve() if address.path else page
+            if file.is_dir():
+                file /= "index.html"
+            anchor = urllib.parse.unquote(address.fragment)
+            known = pages[file].anchors if file in pages else None
+            # "__" begins the names of the theme's own switches.
+            if not file.exists() or (anchor and known is not None and anchor not in known and anchor[:2] != "__"):
+                dead.append(f"{page.relative_to(site.resolve())}: {target}")
+    return dead
 
 
 def loads(page: Path) -> Iterator[str]:

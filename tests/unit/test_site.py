@@ -60,6 +60,23 @@ def test_a_page_that_loads_from_elsewhere_is_noticed(tmp_path: Path) -> None:
     assert list(SITE.loads(page)) == ["https://example.com/a.js"]
 
 
+def test_a_page_has_its_language_and_no_header_without_a_text() -> None:
+    page = '<html lang="en" class="x"><nav class="md-path" aria-label="Navigation"><th></th><th>a</th></html>'
+    expected = '<html lang="zh" class="x"><nav class="md-path" aria-label="Path"><td></td><th>a</th></html>'
+    assert SITE.accessible(page, "zh") == expected
+
+
+def test_a_dead_link_or_anchor_of_a_built_page_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "why").mkdir()
+    (tmp_path / "why" / "a.html").write_text('<h1 id="top">A</h1><a href="../index.html#home">x</a>')
+    (tmp_path / "index.html").write_text(
+        '<p id="home"><a href="why/a.html#top">1</a><a href="why/a.html#gone">2</a><a href="why/b.html">3</a>'
+        '<a href="#home">4</a><a href="https://example.com/">5</a><img src="no.png"></p>'
+    )
+    dead = ["index.html: no.png", "index.html: why/a.html#gone", "index.html: why/b.html"]
+    assert SITE.dead_links(tmp_path) == dead
+
+
 def test_the_list_for_language_models_has_every_page_with_its_first_sentence(tmp_path: Path) -> None:
     SITE.stage(tmp_path / "stage")
     text = (tmp_path / "stage" / "docs" / "llms.txt").read_text()

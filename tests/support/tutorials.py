@@ -82,13 +82,13 @@ def _one_space(text: str) -> str:
 def follow(page: str, shell: PersonShell, folder: Path) -> list[str]:
     """Do everything that a page says, in a shell that stands in a folder. Returns the commands typed.
 
-    Blocks with the tag `setup` or `other-terminal` are left out: the caller has made that environment, and there is
-    one terminal.
+    Blocks with the tag `setup`, `other-terminal` or `cluster` are left out: the caller has made that environment, and
+    there is one terminal and no cluster.
     """
     for step in tutorial_steps(page):
         if isinstance(step, SavedFile):
             (folder / step.name).write_text(step.content)
-        elif step.tag not in ("setup", "other-terminal"):
+        elif step.tag not in ("setup", "other-terminal", "cluster"):
             _type(shell, step)
     return shell.typed
 

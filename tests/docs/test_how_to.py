@@ -46,4 +46,4 @@ def test_some_pages_are_played_and_the_others_name_the_tests_that_do_their_work(
 
 def test_a_block_that_is_not_played_has_a_known_tag() -> None:
     tags = {step.tag for text in PAGES.values() for step in tutorial_steps(text) if isinstance(step, TypedCommand)}
-    assert tags <= {"", "fails", "setup", "other-terminal"}
+    assert tags <= {"", "fails", "setup", "other-terminal", "cluster"}

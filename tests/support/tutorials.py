@@ -84,7 +84,7 @@ def follow(
     shell: PersonShell,
     folder: Path,
     *,
-    omit: Collection[str] = ("setup", "other-terminal"),
+    omit: Collection[str] = ("setup", "other-terminal", "cluster"),
     after: Callable[[str], None] = lambda command: None,
 ) -> list[str]:
     """Do everything that a page says, in a shell that stands in a folder. Returns the commands typed.

@@ -17,7 +17,7 @@ from gangline.jobs.plan.failures.last_error import Frame, LastError, last_error
 OUTSIDE_REASONS = frozenset({"OOMKilled", "Evicted", "Preempting", "Preempted", "NodeLost", "DeadlineExceeded"})
 CRASH_SIGNALS = frozenset({4, 7, 8, 9, 11, 24, 25, 31})
 """ILL, BUS, FPE, KILL, SEGV, XCPU, XFSZ, SYS. Not ABRT and PIPE: libraries end by these when a peer is gone."""
-TERM_SIGNAL = 15
+TERM_SIGNAL, KILL_SIGNAL = 15, 9
 PIPE_SIGNAL = 13
 MIN_SIGNAL_CODE, MAX_SIGNAL_CODE = 129, 159
 EXIT_TIME = timedelta(milliseconds=50)
@@ -146,6 +146,7 @@ _NAMED_MEMBER = re.compile(
 _OUTSIDE_SERVICE = re.compile(
     r"https?://|s3://|gs://|HTTPS?ConnectionPool|urlopen error|amazonaws|huggingface|getaddrinfo"
 )
+_REACTION_TO_STOP = re.compile(r"(?i)SIGTERM|SignalException|signal 15\b|KeyboardInterrupt|SystemExit")
 _FILE_READER = re.compile(r"pickle|/numpy/|/json/|/gzip|/zipfile|/tarfile|/torch/serialization|/pyarrow/|/h5py/|/PIL/")
 
 
@@ -228,7 +229,7 @@ def onset(end: ReplicaEnd, error: LastError | None = None) -> tuple[float, float
     at = end.began_at or error.at
     if at is not None:
         return at.timestamp(), at.timestamp()
-    if end.ended_at is None or end.was_stopped:
+    if end.ended_at is None or (end.was_stopped and not error.frames):
         return float("inf"), float("inf")
     if end.is_exact:
         began = end.ended_at - EXIT_TIME
@@ -248,6 +249,11 @@ def is_conclusive(end: ReplicaEnd) -> bool:
     kind = end_kind(end, error)
     natural = kind is EndKind.OWN_ERROR and error.exception.rpartition(".")[2] in _NATURAL_ERRORS
     return natural or kind is EndKind.TAKEN
+
+
+def is_reaction_to_stop(error: LastError) -> bool:
+    """Whether an error is what a program raises when it is asked to end."""
+    return bool(_REACTION_TO_STOP.search(error_message(error)))
 
 
 def blames_peer(end: ReplicaEnd) -> bool:

@@ -171,8 +171,8 @@ pictures: dev ## redraw docs/images from their text
 web: ## build the dashboard's front end from web/ into the package (needs Node.js)
 	hack/web.sh
 
-docs: ## build the documentation site into site/; a warning is an error (fetches the generator the first time)
-	$(PYTHON) hack/docs_site.py build
+docs: ## build the documentation site into site/, or with VERSION=1.2 into site/1.2; a warning is an error (fetches the generator the first time)
+	$(PYTHON) hack/docs_site.py build $(if $(VERSION),--version $(VERSION))
 
 docs-serve: ## show the documentation site on this machine while you write
 	$(PYTHON) hack/docs_site.py serve

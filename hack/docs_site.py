@@ -4,6 +4,9 @@
 with every page of a `folder/*`, and llms.txt. `build` makes site/ of it; a warning is an error. `serve` shows it on
 this machine while you write, and stages again when you call it again.
 
+`build --version 1.2` builds into site/1.2 instead, beside the versions that are there, and lists them in
+site/versions.json, from which each page makes its menu of versions. site/index.html leads to the newest.
+
 The generator comes from requirements/docs.txt, by hash, into an environment in $GANGLINE_CACHE (default:
 ~/.cache/gangline). Without a network both work once that is there. Standard library only.
 """
@@ -34,6 +37,7 @@ PINS = ROOT / "requirements" / "docs.txt"
 PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages at the top of the repository that the site has as project/NAME."""
 _FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+_VERSION = r"\d+(\.\d+)*"
 _LINK = re.compile(r"(\]\(\s*<?)([^)\s>]+)")
 
 
@@ -46,10 +50,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=["stage", "build", "serve"])
     parser.add_argument("--address", default="127.0.0.1:8088", help="where to serve (default: 127.0.0.1:8088)")
+    parser.add_argument("--version", default="", help="build this version into a folder of its name")
     options = parser.parse_args()
     try:
-        stage(STAGE)
-        if options.what == "build":
+        stage(STAGE, options.version)
+        if options.what == "build" and options.version:
+            if SITE.exists() and not (SITE / "versions.json").exists():
+                shutil.rmtree(SITE)  # a site without versions
+            build(STAGE, SITE / options.version)
+            list_versions(SITE)
+        elif options.what == "build":
             build(STAGE, SITE)
         elif options.what == "serve":
             return subprocess.run([generator(), "serve", "--dev-addr", options.address], cwd=STAGE).returncode
@@ -61,8 +71,10 @@ def main() -> int:
     return 0
 
 
-def stage(folder: Path) -> None:
-    """Write what the generator reads into a folder."""
+def stage(folder: Path, version: str = "") -> None:
+    """Write what the generator reads into a folder. Pages of a version have a menu of versions."""
+    if version and not re.fullmatch(_VERSION, version):
+        raise SiteError(f'"{version}" is no version; write it as in: make docs VERSION=1.2')
     if folder.exists():
         shutil.rmtree(folder)
     pages = folder / "docs"
@@ -78,18 +90,26 @@ def stage(folder: Path) -> None:
     (pages / "llms.txt").write_text(llms_text(navigation, pages))
     text = CONFIG.read_text()
     start, end = text.index("nav = ["), text.index("\n]\n", text.index("nav = [")) + 3
-    (folder / "zensical.toml").write_text(f"{text[:start]}nav = {inline_toml(navigation)}\n{text[end:]}")
+    text = f"{text[:start]}nav = {inline_toml(navigation)}\n{text[end:]}"
+    menu = '\n[project.extra.version]\nprovider = "mike"\n' if version else ""  # the form of versions.json
+    (folder / "zensical.toml").write_text(text + menu)
 
 
 def build(folder: Path, site: Path) -> None:
     """Build what was staged, with warnings as errors. No page may load from elsewhere, and no link may be dead."""
     result = subprocess.run(
-        [generator(), "build", "--clean", "--strict"], cwd=folder, capture_output=True, text=True, errors="replace"
+        [generator(), "build", "--clean", "--strict"],
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        errors="replace",
     )
     if result.returncode != 0:
         raise SiteError(f"the generator failed:\n{result.stdout}{result.stderr}".rstrip())
     if site.exists():
         shutil.rmtree(site)
+    site.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(folder / "site", site)
     for page in site.rglob("*.html"):
         language = "zh" if page.is_relative_to(site / "zh") else "en"
@@ -102,6 +122,21 @@ def build(folder: Path, site: Path) -> None:
         raise SiteError(f"{len(dead)} dead links: " + "; ".join(dead[:10]))
     shown = site.relative_to(ROOT) if site.is_relative_to(ROOT) else site
     print(f"built {sum(1 for _ in site.rglob('*.html'))} pages: {shown}/index.html")
+
+
+def list_versions(site: Path) -> None:
+    """Write the list of the versions in a folder, newest first, and a first page that leads to the newest."""
+    versions = [each.name for each in site.iterdir() if each.is_dir() and re.fullmatch(_VERSION, each.name)]
+    versions.sort(key=lambda name: [int(part) for part in re.findall(r"\d+", name)], reverse=True)
+    entries = [
+        {"version": name, "title": name, "aliases": ["latest"] if not at else []} for at, name in enumerate(versions)
+    ]
+    (site / "versions.json").write_text(json.dumps(entries, indent=2) + "\n")
+    newest = f"{versions[0]}/index.html"
+    (site / "index.html").write_text(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gangline</title>'
+        f'<meta http-equiv="refresh" content="0; url={newest}"></head><body><a href="{newest}">gangline</a></body></html>\n'
+    )
 
 
 def accessible(page: str, language: str) -> str:

@@ -1,9 +1,12 @@
 """The documentation site: every page is in the navigation, links lead to what the site has."""
 
 import importlib.util
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -87,3 +90,17 @@ def test_the_list_for_language_models_has_every_page_with_its_first_sentence(tmp
     written = tomllib.loads((tmp_path / "stage" / "zensical.toml").read_text())["project"]
     assert written["nav"] == navigation()
     assert written["theme"]["font"] is False
+
+
+def test_versions_are_listed_newest_first_and_the_first_page_leads_there(tmp_path: Path) -> None:
+    for name in ("0.9", "0.10", "assets"):
+        (tmp_path / name).mkdir()
+    SITE.list_versions(tmp_path)
+    listed = json.loads((tmp_path / "versions.json").read_text())
+    assert [(each["version"], each["aliases"]) for each in listed] == [("0.10", ["latest"]), ("0.9", [])]
+    assert 'url=0.10/index.html"' in (tmp_path / "index.html").read_text()
+
+
+def test_what_is_no_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SITE.SiteError, match="is no version"):
+        SITE.stage(tmp_path / "stage", "../x")

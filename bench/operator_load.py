@@ -30,6 +30,7 @@ from bench.joblife import METADATA, Namespace, Workload, job, namespace, post_al
 from bench.measure import Figures, concluded, machine, median, seconds, show, size
 from bench.operator_bench import READS, WRITES, all_active, as_operator, measured_server, requests, settled
 
+from gangline.jobs.goodput import LEDGER_INTERVAL
 from support.cluster.operators import GANGLINE_OPERATOR, run_operator
 from support.servers.real import KUBERNETES_VERSION, LoggedProcess, RealServer, find_assets
 
@@ -95,6 +96,8 @@ class LoadRun:
                 async with namespace(session, "live", KIND) as place:
                     found["live"] = await self._fill(place, process)
                     found["churn"] = await self._churn(session, place, process)
+                    # What the newest jobs did last is written a while later, which is no matter of a restart.
+                    await asyncio.sleep(1.1 * LEDGER_INTERVAL.total_seconds())
                     await settled(self._server)
             found["restart"] = await self._restart()
             await add_finished(session, self._asked.finished)

@@ -24,7 +24,7 @@ for step in range(1, 2000):
 # Dies once by itself: its marker is left, so that only the replay can kill it the second time.
 HEALS = """
 import json, os, pathlib, time
-marker = pathlib.Path("died")
+marker = pathlib.Path(os.environ["MARKER"])
 for step in range(1, 40):
     print(json.dumps({"progress": {"step": step}}), flush=True)
     if step == 5 and os.environ["RANK"] == "1" and not marker.exists():
@@ -102,7 +102,10 @@ def test_a_job_that_recovered_is_played_with_the_fault_once(folder: Path) -> Non
     job["metadata"]["name"] = "healed"
     for spec in job["spec"]["pytorchReplicaSpecs"].values():
         spec["restartPolicy"] = "OnFailure"
-        spec["template"]["spec"]["containers"][0]["command"] = [sys.executable, "-S", "-c", HEALS]
+        container = spec["template"]["spec"]["containers"][0]
+        container["command"] = [sys.executable, "-S", "-c", HEALS]
+        # A replay has a folder of its own.
+        container["env"] = [{"name": "MARKER", "value": str(folder / "died")}]
     (folder / "healed.yaml").write_text(yaml.safe_dump(job))
     done = gangline(folder, "run", "healed.yaml", "--no-dashboard")
     assert done.returncode == 0, done

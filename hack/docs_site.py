@@ -40,6 +40,8 @@ PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages at the top of the repository that the site has as project/NAME."""
 _FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 _VERSION = r"\d+(\.\d+)*"
+# The word after the language tells our tests how to play a block. The generator takes such a fence for text.
+_TAG = re.compile(r"^(\s*`{3,}\w+) [\w-]+$", re.MULTILINE)
 _LINK = re.compile(r"(\]\(\s*<?)([^)\s>]+)")
 
 
@@ -141,6 +143,9 @@ def build(folder: Path, site: Path) -> None:
     loaded = sorted({f"{page.relative_to(site)}: {url}" for page in site.rglob("*.html") for url in loads(page)})
     if loaded:
         raise SiteError("a page loads from elsewhere: " + "; ".join(loaded[:5]))
+    torn = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if "<p>```" in page.read_text())
+    if torn:
+        raise SiteError("a code block is not recognized: " + ", ".join(torn[:5]))
     dead = dead_links(site)
     if dead:
         raise SiteError(f"{len(dead)} dead links: " + "; ".join(dead[:10]))
@@ -241,6 +246,7 @@ def with_local_links(text: str, source: Path, page: Path, pages: Path) -> str:
     for line in text.splitlines(keepends=True):
         mark = _FENCE.match(line)
         if mark and (not fence or line.strip().startswith(fence)):
+            line = line if fence else _TAG.sub(r"\1", line)
             fence = "" if fence else mark[1]
         elif not fence:
             line = _LINK.sub(lambda found: found[1] + _new_target(found[2], source, page, pages), line)

@@ -51,6 +51,12 @@ def test_a_link_out_of_docs_leads_to_a_copy_in_the_site(tmp_path: Path) -> None:
     assert (tmp_path / "files/examples/linear.py.txt").read_text() == (ROOT / "examples/linear.py").read_text()
 
 
+def test_a_block_loses_the_tag_that_is_for_tests(tmp_path: Path) -> None:
+    text = "```console fails\n$ a\n```\n\n```yaml\n```console x\n```\n"
+    staged = SITE.with_local_links(text, DOCS / "sdk.md", Path("sdk.md"), tmp_path)
+    assert staged == "```console\n$ a\n```\n\n```yaml\n```console x\n```\n"
+
+
 def test_a_page_of_a_folder_finds_the_copy_from_below(tmp_path: Path) -> None:
     page = Path("doors/contributor.md")
     staged = SITE.with_local_links("[a](../../CONTRIBUTING.md)\n", DOCS / page, page, tmp_path)

@@ -146,6 +146,11 @@ _NAMED_MEMBER = re.compile(
 _OUTSIDE_SERVICE = re.compile(
     r"https?://|s3://|gs://|HTTPS?ConnectionPool|urlopen error|amazonaws|huggingface|getaddrinfo"
 )
+# What launchers write about a process of another replica, whose exit code they then end with.
+_LAUNCHER_REPORT = re.compile(
+    r"(?i)noticed that (?:the )?(?:job|process)|process rank \d+ with pid|primary job\s+terminated|exited on signal"
+    r"|process \d+ terminated with (?:signal|exit code)|=\s+bad termination of one of your"
+)
 _REACTION_TO_STOP = re.compile(r"(?i)SIGTERM|SignalException|signal 15\b|KeyboardInterrupt|SystemExit")
 _FILE_READER = re.compile(r"pickle|/numpy/|/json/|/gzip|/zipfile|/tarfile|/torch/serialization|/pyarrow/|/h5py/|/PIL/")
 
@@ -170,7 +175,7 @@ def end_kind(end: ReplicaEnd, error: LastError | None = None) -> EndKind:
     # A program may send TERM to itself when it gives up: where times are exact, they tell more.
     crashed = number in CRASH_SIGNALS or (number == TERM_SIGNAL and not end.is_exact)
     if crashed and not end.was_stopped:
-        return EndKind.CRASHED
+        return EndKind.SUSPECT if _LAUNCHER_REPORT.search(error.text) else EndKind.CRASHED
     if number == PIPE_SIGNAL:
         return EndKind.COMPLAINT
     return error_kind(error, end.replica, end.rank)

@@ -2,7 +2,7 @@
 
 `stage` writes dist/docs: a copy of docs/, the pages and files outside of docs/ that a page links to, the navigation
 with every page of a `folder/*`, and llms.txt. `build` makes site/ of it; a warning is an error. `serve` shows it on
-this machine while you write, and stages again when you call it again.
+this machine while you write: a page that you save is there a moment later. A new page is, when you call it again.
 
 `build --version 1.2` builds into site/1.2 instead, beside the versions that are there, and lists them in
 site/versions.json, from which each page makes its menu of versions. site/index.html leads to the newest.
@@ -14,6 +14,7 @@ The generator comes from requirements/docs.txt, by hash, into an environment in 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import html.parser
 import json
@@ -22,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import urllib.parse
 from collections.abc import Iterator
@@ -64,7 +66,7 @@ def main() -> int:
         elif options.what == "build":
             build(STAGE, SITE)
         elif options.what == "serve":
-            return subprocess.run([generator(), "serve", "--dev-addr", options.address], cwd=STAGE).returncode
+            return serve(STAGE, options.address)
     except (SiteError, OSError, subprocess.CalledProcessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -85,8 +87,7 @@ def stage(folder: Path, version: str = "") -> None:
         (pages / "project").mkdir(exist_ok=True)
         (pages / "project" / name).write_text((ROOT / name).read_text())
     for page in sorted(pages.rglob("*.md")):
-        source = original(page.relative_to(pages))
-        page.write_text(with_local_links(page.read_text(), source, page.relative_to(pages), pages))
+        stage_page(page.relative_to(pages), pages)
     config = tomllib.loads(CONFIG.read_text())
     navigation = expanded(config["project"]["nav"], DOCS)
     (pages / "llms.txt").write_text(llms_text(navigation, pages))
@@ -95,6 +96,29 @@ def stage(folder: Path, version: str = "") -> None:
     text = f"{text[:start]}nav = {inline_toml(navigation)}\n{text[end:]}"
     menu = '\n[project.extra.version]\nprovider = "mike"\n' if version else ""  # the form of versions.json
     (folder / "zensical.toml").write_text(text + menu)
+
+
+def stage_page(page: Path, pages: Path) -> None:
+    """Write one page into the folder of staged pages."""
+    source = original(page)
+    (pages / page).write_text(with_local_links(source.read_text(), source, page, pages))
+
+
+def serve(folder: Path, address: str) -> int:
+    """Serve what was staged until the generator ends, and stage each page that is saved. Returns the exit code."""
+    pages = folder / "docs"
+    names = [page.relative_to(pages) for page in pages.rglob("*.md")]
+    saved = {name: original(name).stat().st_mtime for name in names}
+    with subprocess.Popen([generator(), "serve", "--dev-addr", address], cwd=folder) as process:
+        while process.poll() is None:
+            time.sleep(0.5)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # an editor is about to write it
+                    changed = original(name).stat().st_mtime
+                    if changed != saved[name]:
+                        stage_page(name, pages)
+                        saved[name] = changed
+        return process.returncode
 
 
 def build(folder: Path, site: Path) -> None:
@@ -122,6 +146,9 @@ def build(folder: Path, site: Path) -> None:
     torn = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if "<p>```" in page.read_text())
     if torn:
         raise SiteError("a code block is not recognized: " + ", ".join(torn[:5]))
+    broken = [str(page.relative_to(site)) for page in site.rglob("*.html") if "<p>```" in page.read_text()]
+    if broken:
+        raise SiteError("a block of code is shown as text: " + ", ".join(sorted(broken)[:5]))
     dead = dead_links(site)
     if dead:
         raise SiteError(f"{len(dead)} dead links: " + "; ".join(dead[:10]))
@@ -223,6 +250,8 @@ def with_local_links(text: str, source: Path, page: Path, pages: Path) -> str:
         mark = _FENCE.match(line)
         if mark and (not fence or line.strip().startswith(fence)):
             line = line if fence else _TAG.sub(r"\1", line)
+            # After the language of a block stands how the tests play it, which the generator does not know.
+            line = line if fence else re.sub(r"(?<=\w) [\w-]+$", "", line.rstrip("\n")) + "\n"
             fence = "" if fence else mark[1]
         elif not fence:
             line = _LINK.sub(lambda found: found[1] + _new_target(found[2], source, page, pages), line)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gangline.cli.main import COMMANDS
 from gangline.why.diagnosis.rules.table import RULES
 
 pytestmark = pytest.mark.xdist_group("reference")  # whose pages take seconds
@@ -32,13 +33,27 @@ def pages() -> dict[str, str]:
 
 
 def test_the_reference_is_up_to_date(pages: dict[str, str]) -> None:
-    assert list(pages) == ["fields.md", "labels.md", "python.md"]
+    assert list(pages) == ["commands.md", "values.md", "fields.md", "labels.md", "python.md"]
     for page, text in pages.items():
         assert (ROOT / "docs" / "reference" / page).read_text() == text, f"{page}: run: make reference"
 
 
 def test_every_key_says_what_it_means() -> None:
     assert [key for key, what in REFERENCE.keys().items() if not what] == []
+
+
+def test_every_condition_event_and_exit_code_says_what_it_means() -> None:
+    assert [name for name, what in REFERENCE.conditions().items() if not what] == []
+    assert REFERENCE.event_reasons() - set(REFERENCE.EVENTS) == set()
+    assert REFERENCE.known_exit_codes() == set(REFERENCE.EXIT_CODES)
+
+
+def test_every_command_and_flag_is_in_the_reference(pages: dict[str, str]) -> None:
+    for name in COMMANDS:
+        assert f"\n### gangline {name}\n" in pages["commands.md"], name
+    rows = [line for line in pages["commands.md"].splitlines() if line.startswith("| `--")]
+    assert len(rows) > 200
+    assert [row for row in rows if row.endswith("|  |")] == []
 
 
 def test_every_field_of_a_job_says_what_it_means(pages: dict[str, str]) -> None:

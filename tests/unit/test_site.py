@@ -57,6 +57,12 @@ def test_a_block_loses_the_tag_that_is_for_tests(tmp_path: Path) -> None:
     assert staged == "```console\n$ a\n```\n\n```yaml\n```console x\n```\n"
 
 
+def test_a_block_keeps_its_language_and_loses_the_tag_of_the_tests(tmp_path: Path) -> None:
+    text = "```console setup\n$ cd x y\n```\n\n```py\nx = 1\n```\n\n```console other-terminal\n$ a\n```\n"
+    staged = SITE.with_local_links(text, DOCS / "sdk.md", Path("sdk.md"), tmp_path)
+    assert staged == "```console\n$ cd x y\n```\n\n```py\nx = 1\n```\n\n```console\n$ a\n```\n"
+
+
 def test_a_page_of_a_folder_finds_the_copy_from_below(tmp_path: Path) -> None:
     page = Path("doors/contributor.md")
     staged = SITE.with_local_links("[a](../../CONTRIBUTING.md)\n", DOCS / page, page, tmp_path)

@@ -45,6 +45,7 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 
 test-cluster: dev ## install gangline and run jobs in a cluster with real nodes: kubelets, containers, cluster DNS (needs root; builds it the first time)
 	hack/test-cluster.sh
+	GANGLINE_REQUIRE_CLUSTER=1 $(BIN)/python -m pytest -m cluster tests/e2e/test_real_kubelet.py
 
 test-first-minutes: dev ## play the README in fresh clones, and the tutorials: every command, every next: line, as root and as an ordinary user
 	$(BIN)/python -m pytest -n $(WORKERS) -m first_minutes tests/e2e/test_first_minutes.py tests/docs
@@ -113,6 +114,9 @@ bench-runtime: dev ## decode, cache, watch and request rates, side by side with 
 
 bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
+
+bench-scale: dev ## our API server with 100,000 pods in its store: start, memory for each pod, lists in pages
+	$(BIN)/python bench/scale_bench.py
 
 bench-stacks: dev ## the stacks of 64 local ranks: under 2 seconds
 	$(BIN)/python bench/stacks_bench.py

@@ -61,7 +61,7 @@ def test_a_bug_is_not_retried(installed: NodeCluster, namespace: str) -> None:
 
 def test_what_a_node_kills_is_retried_elsewhere(installed: NodeCluster, namespace: str) -> None:
     # The first process of a container of its own would ignore its own signals.
-    script = "echo on $NODE; if [ $NODE = n2 ]; then sleep 3; kill -9 $$; fi"
+    script = "echo on $NODE; if [ $NODE = n2 ]; then sleep 3; kill -9 $$$$; fi"
     pod = {"affinity": PREFERS_N2, "shareProcessNamespace": True}
     job = shell_job("bad-node", script, pod=pod, env=[NODE])
     job["spec"]["runPolicy"] = {"recovery": "auto", "cleanPodPolicy": "None"}
@@ -90,5 +90,5 @@ def test_what_needs_more_memory_gets_it(installed: NodeCluster, namespace: str) 
     limit = after["spec"]["containers"][0]["resources"]["limits"]["memory"]
     assert (status["recovery"]["action"], status["recovery"]["memory"]) == ("RaiseMemory", {"Worker": limit})
     assert limit != "48Mi"
-    assert "out of memory" in status["recovery"]["message"]
+    assert "because worker-0 was killed for using too much memory" in status["recovery"]["message"]
     assert status["restarts"] == pods_created(installed, namespace) - 1 > 0

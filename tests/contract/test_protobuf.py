@@ -1,14 +1,22 @@
 """Objects created and watched in protobuf are those of JSON, on every server."""
 
+import uuid
 from contextlib import aclosing
 
-from gangline.api.core import Pod, Service
+import msgspec
+import pytest
+
+from gangline.api.core import ConfigMap, Pod, Service
 from gangline.api.meta import JSON, Key, Selector
 from gangline.kube.client import Client, Kind
 from gangline.kube.config.connection import Connection
 from gangline.kube.protobuf import ProtobufBodies
+from gangline.kube.transport.api import QueryParams, Request, Response, Transport
 from gangline.kube.transport.http import HttpTransport
 from gangline.kube.watch import ChangeType, ObjectChange
+from gangline.schema.protobuf.answers import encode_answer, watch_frame
+from gangline.schema.protobuf.objects import MEDIA_TYPE, decode
+from support.cases.kinds import RESOURCES, load_cases, with_namespace
 
 POD: JSON = {
     "metadata": {"name": "one", "labels": {"role": "worker"}, "annotations": {"note": "a\nb"}},
@@ -52,6 +60,7 @@ SERVICE: JSON = {
         "ports": [{"name": "a", "port": 1, "targetPort": "port"}],
     },
 }
+PARTIAL = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 ALWAYS_DIFFERENT = ("uid", "resourceVersion", "creationTimestamp", "name", "managedFields")
 
 
@@ -114,3 +123,72 @@ async def changes(client: Client, namespace: str, since: str) -> list[ObjectChan
                 if event.type is ChangeType.DELETED:
                     break
     return seen
+
+
+# What servers send in protobuf is what they send in JSON, encoded by us. So of the real server it says that our encoding is
+# Go's, and of the embedded one that it sends that encoding.
+
+
+async def answer(transport: Transport, path: str, accept: str, query: QueryParams = ()) -> Response:
+    return await transport.send(Request("GET", path, query, accept=accept))
+
+
+async def assert_same_answers(transport: Transport, path: str, view: str = "") -> None:
+    by_json = await answer(transport, path, f"application/json{view}")
+    by_protobuf = await answer(transport, path, f"{MEDIA_TYPE}{view}")
+    assert (by_protobuf.status, by_protobuf.headers["content-type"]) == (by_json.status, MEDIA_TYPE), path
+    assert by_protobuf.body == encode_answer(by_json.body), path
+
+
+async def test_objects_of_all_kinds(server: Connection, namespace: str) -> None:
+    stored: dict[str, list[str]] = {}
+    async with HttpTransport(server, warn=lambda text: None) as transport:
+        for number, (kind, body) in enumerate(load_cases()):
+            resource, name = RESOURCES[kind], f"protobuf-{uuid.uuid4().hex[:6]}-{number}"
+            body = {**with_namespace(body, namespace), "apiVersion": resource.api_version, "kind": resource.kind}
+            body = {**body, "metadata": {**body["metadata"], "name": name}}
+            path = resource.path(namespace)
+            request = Request("POST", path, (), msgspec.json.encode(body), "application/json")
+            if (await transport.send(request)).status == 201:
+                stored.setdefault(kind, []).append(f"{path}/{name}")
+        for paths in stored.values():
+            for path in paths[:3]:
+                await assert_same_answers(transport, path)
+                await assert_same_answers(transport, path, PARTIAL)
+        for kind in stored:
+            if RESOURCES[kind].namespaced:
+                await assert_same_answers(transport, RESOURCES[kind].path(namespace))
+        await assert_same_answers(transport, f"/api/v1/namespaces/{namespace}/pods", PARTIAL.replace(";g", "List;g"))
+    assert len(stored) > 40
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis", "/apis/apps/v1", "/apis/batch"])
+async def test_discovery(server: Connection, path: str) -> None:
+    async with HttpTransport(server) as transport:
+        await assert_same_answers(transport, path)
+
+
+async def test_errors_and_deletions_are_statuses_in_protobuf(server: Connection, namespace: str) -> None:
+    config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    async with HttpTransport(server) as transport:
+        missing = await answer(transport, f"{config_maps}/none", f"{MEDIA_TYPE},application/json")
+        await Client(transport).create(ConfigMap, {"metadata": {"name": "one"}}, namespace=namespace)
+        gone = await transport.send(Request("DELETE", f"{config_maps}/one", accept=MEDIA_TYPE))
+    assert decode(missing.body)["message"] == 'configmaps "none" not found'
+    assert (missing.status, missing.headers["content-type"]) == (404, MEDIA_TYPE)
+    assert (decode(gone.body)["kind"], decode(gone.body)["details"]["name"]) == ("Status", "one")
+
+
+async def test_metadata_of_other_versions_and_watches_of_metadata(server: Connection, namespace: str) -> None:
+    path, since = f"/api/v1/namespaces/{namespace}/configmaps", (("watch", "true"), ("timeoutSeconds", "1"))
+    async with HttpTransport(server) as transport:
+        await Client(transport).create(
+            ConfigMap, {"metadata": {"name": "one"}, "data": {"a": "b"}}, namespace=namespace
+        )
+        lines = (await answer(transport, path, f"application/json{PARTIAL}", since)).body.splitlines()
+        frames = await answer(transport, path, f"{MEDIA_TYPE};stream=watch{PARTIAL}", since)
+    events = [msgspec.json.decode(line) for line in lines]
+    expected = [watch_frame(event["type"], encode_answer(msgspec.json.encode(event["object"]))) for event in events]
+    assert frames.headers["content-type"] == f"{MEDIA_TYPE};stream=watch"
+    assert any(b"one" in frame for frame in expected)
+    assert frames.body == b"".join(expected)

@@ -16,8 +16,9 @@ from gangline.api.scheme import Resource
 from gangline.kube.errors import ApiError, BadRequest, Status, StreamBroken, error_from_status
 from gangline.kube.pages import UnreadableObject
 from gangline.kube.watch import Bookmark, ChangeType, ObjectChange, WatchEvent
+from gangline.schema.protobuf.definitions import message_name
 from gangline.schema.protobuf.messages import ALL_FIELDS, FieldSelection, MessageReader, selective_reader
-from gangline.schema.protobuf.objects import MEDIA_TYPE, ProtobufError, decode, encode, message_name, read_envelope
+from gangline.schema.protobuf.objects import MEDIA_TYPE, ProtobufError, decode, encode, read_envelope
 from gangline.schema.typed.published import MessageField
 
 T = TypeVar("T")

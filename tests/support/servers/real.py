@@ -192,6 +192,10 @@ class LoggedProcess:
             self.signal(signal.SIGKILL)
             self._child.wait()
 
+    def wait_until_ended(self) -> None:
+        """Return when it has ended. Raises subprocess.TimeoutExpired when it does not."""
+        self._child.wait(START_TIMEOUT)
+
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Poll until ready. Raises RealServerError with the log's tail when the program ends or is too slow."""
         deadline = time.monotonic() + START_TIMEOUT

@@ -116,23 +116,25 @@ def test_only_fields_of_the_model_are_selected() -> None:
 # The client
 
 
+class OneStream:
+    """A response whose body arrives in pieces."""
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return chunked(self.response.body, 1000)
+
+
 class WatchTransport(ScriptedTransport):
     """A transport whose streams are one response."""
 
     @asynccontextmanager
-    async def _stream(self, request: Request) -> AsyncIterator[Any]:
+    async def _stream(self, request: Request) -> AsyncIterator[OneStream]:
         self.requests.append(request)
         response = self.respond(request)
         assert isinstance(response, Response)
-
-        class Stream:
-            def __init__(self) -> None:
-                self.response = response
-
-            def chunks(self) -> AsyncIterator[bytes]:
-                return chunked(response.body, 1000)
-
-        yield Stream()
+        yield OneStream(response)
 
     def stream(self, request: Request, *, idle: timedelta | None = None) -> Any:
         return self._stream(request)

@@ -1,4 +1,4 @@
-"""Watches: initial events, changes and bookmarks, one line each, until the timeout or the client ends the watch."""
+"""Watches: initial events, changes and bookmarks, one line or frame each, until the timeout or the client ends the watch."""
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
@@ -11,7 +11,7 @@ from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.list import parse_resource_version
 from gangline.apiserver.http.negotiation import Representation
 from gangline.apiserver.http.query import query_integer
-from gangline.apiserver.http.representations import INITIAL_EVENTS_END, EventEncoder, plain_event
+from gangline.apiserver.http.representations import INITIAL_EVENTS_END, EventEncoder
 from gangline.apiserver.http.request_info import query_flag
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
@@ -76,7 +76,7 @@ async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> Asyn
         changes = store.watch(prefix, after=revision, backlog=MAX_BACKLOG)
     except RevisionCompacted as error:
         text = f"too old resource version: {error.requested} ({error.oldest})"
-        yield plain_event("ERROR", apierrors.resource_expired(text).status)
+        yield encode("ERROR", apierrors.resource_expired(text).status)
         return
     with changes:
         initial = _initial_lines(request, encode, records, revision, send_end=_sends_initial_end(request, version))

@@ -16,6 +16,7 @@ from functools import cache, cached_property, partial
 from typing import Any, TypeAlias
 
 from gangline.api.meta import JSON
+from gangline.schema.protobuf.definitions import message_members
 from gangline.schema.protobuf.special_messages import JSON_CONVERTERS
 from gangline.schema.protobuf.wire import (
     BYTES,
@@ -29,7 +30,6 @@ from gangline.schema.protobuf.wire import (
     to_signed,
     truncated_error,
 )
-from gangline.schema.typed import published
 from gangline.schema.typed.published import MessageField
 
 MAX_REMEMBERED_MESSAGES, MAX_REMEMBERED_BYTES = 1024, 512
@@ -181,7 +181,7 @@ def message_reader(name: str) -> MessageReader:
 
 def selective_reader(name: str, select: FieldSelection | None) -> MessageReader:
     """A reader of some fields of a definition."""
-    return MessageReader(name, published.message_catalog().messages[name], select)
+    return MessageReader(name, message_members(name), select)
 
 
 def _nested_reader(name: str, select: FieldSelection | None) -> MessageReader:

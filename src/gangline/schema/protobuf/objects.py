@@ -6,16 +6,15 @@ Text must be UTF-8, which Kubernetes itself does not require.
 from typing import Final
 
 from gangline.api.meta import JSON
+from gangline.schema.protobuf.definitions import message_name
 from gangline.schema.protobuf.messages import message_reader
 from gangline.schema.protobuf.wire import ProtobufError as ProtobufError
 from gangline.schema.protobuf.wire import block
 from gangline.schema.protobuf.writers import message_writer
-from gangline.schema.typed import published
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
 _ENVELOPE = "io.k8s.apimachinery.pkg.runtime.Unknown"
-_STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 
 
 def decode(raw: bytes) -> JSON:
@@ -49,14 +48,6 @@ def _decode_object(envelope: JSON) -> JSON:
     content = envelope["raw"] or b""
     body: JSON = message_reader(name).read_value(content, 0, len(content))
     return {"kind": kind, "apiVersion": version, **body}
-
-
-def message_name(version: str, kind: str) -> str | None:
-    """The definition of a kind of an API version; None if it has no protobuf form."""
-    if kind == "Status":
-        return _STATUS
-    kinds = published.message_catalog().kinds
-    return kinds.get(version, {}).get(kind) or kinds[""].get(kind)
 
 
 def encode(version: str, kind: str, body: JSON, *, strict: bool = False) -> bytes:

@@ -11,9 +11,9 @@ from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from gangline.api.meta import JSON
+from gangline.schema.protobuf.definitions import message_members
 from gangline.schema.protobuf.special_messages import SPECIAL_WRITERS
 from gangline.schema.protobuf.wire import BYTES, FIXED64, VARINT, ProtobufError, block, varint
-from gangline.schema.typed import published
 from gangline.schema.typed.published import MessageField
 
 ValueWriter: TypeAlias = Callable[[Any], bytes]
@@ -65,7 +65,7 @@ class MessageWriter:
 @cache
 def message_writer(name: str, *, strict: bool = False) -> MessageWriter:
     """The shared writer of a definition."""
-    return MessageWriter(name, published.message_catalog().messages[name], strict=strict)
+    return MessageWriter(name, message_members(name), strict=strict)
 
 
 def _row(member: MessageField, *, strict: bool) -> _Row:

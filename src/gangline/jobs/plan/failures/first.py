@@ -1,5 +1,6 @@
 """Which of the ends of a team was the first, by what each one says and by their times."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
@@ -29,7 +30,8 @@ REPORTED_CRASH_SECONDS = 1.0
 OWN_ERROR_SECONDS = 0.03
 """How exactly times of different replicas can be compared on a busy machine."""
 LAST_WORDS_SECONDS = 0.1
-"""A program that has written something unlike its other lines ends about so soon."""
+LAST_WORDS_BEFORE_END = 1.0
+"""A program that has written something unlike its other lines ends about so soon, and not later than that."""
 
 
 class FirstEnd(msgspec.Struct, frozen=True):
@@ -46,15 +48,24 @@ class _Candidate(NamedTuple):
     kind: EndKind
     earliest: float
     latest: float
-    has_last_words: bool = False
+    # When it wrote its last line shortly before its end, if no other rank writes such lines; else not before its end.
+    said_at: float = math.inf
 
     @property
-    def middle(self) -> float:
-        return (self.earliest + self.latest) / 2
+    def has_last_words(self) -> bool:
+        return self.said_at < math.inf
+
+    @property
+    def likely(self) -> tuple[float, float]:
+        """Between which times it probably began to fail: who says something new has usually failed."""
+        if not self.has_last_words:
+            return self.earliest, self.latest
+        return self.said_at, min(max(self.latest, self.said_at), self.said_at + LAST_WORDS_SECONDS)
 
     @property
     def is_silent(self) -> bool:
-        return not (self.has_last_words or self.error.frames or self.error.at is not None)
+        has_words = self.has_last_words and not self.end.is_exact
+        return not (has_words or self.error.frames or self.error.at is not None)
 
 
 def first_end(ends: Sequence[ReplicaEnd]) -> FirstEnd | None:
@@ -86,11 +97,11 @@ def first_end(ends: Sequence[ReplicaEnd]) -> FirstEnd | None:
 def _candidate(index: int, end: ReplicaEnd, usual: Container[str]) -> _Candidate:
     error = end.error
     earliest, latest = onset(end, error)
-    has_last_words = bool(end.log) and _line_shape(end.log[-1]) not in usual
-    written_at = error.last_line_at.timestamp() if error.last_line_at is not None else 0.0
-    if has_last_words and not end.is_exact and earliest <= written_at:
-        latest = min(latest, written_at + LAST_WORDS_SECONDS)
-    return _Candidate(index, end, error, end_kind(end, error), earliest, latest, has_last_words)
+    said_at = math.inf
+    if error.at is None and error.last_line_at is not None and _line_shape(end.log[-1]) not in usual:
+        at = error.last_line_at.timestamp()
+        said_at = at if earliest - LAST_WORDS_BEFORE_END <= at <= latest else math.inf
+    return _Candidate(index, end, error, end_kind(end, error), earliest, latest, said_at)
 
 
 def _usual_lines(ends: Iterable[ReplicaEnd]) -> frozenset[str]:
@@ -104,8 +115,8 @@ def _line_shape(line: str) -> str:
 
 def _earliest(pool: Sequence[_Candidate], everyone: Sequence[_Candidate]) -> FirstEnd:
     """The earliest of ends of one kind; where times do not tell, the one that others name, or that is unlike the others."""
-    best = min(pool, key=lambda one: (one.middle, one.earliest, _order(one.end.replica)))
-    rivals = [one for one in pool if one.earliest <= best.latest and best.earliest <= one.latest]
+    best = min(pool, key=lambda one: (sum(one.likely), one.likely, _order(one.end.replica)))
+    rivals = [one for one in pool if one.likely[0] <= best.likely[1] and best.likely[0] <= one.likely[1]]
     # An order that is known to the microsecond is one, even if two errors were read at the same time.
     if len(rivals) == 1 or all(one.earliest == one.latest for one in rivals):
         return FirstEnd(best.place)
@@ -149,7 +160,7 @@ def _comes_before(crash: _Candidate, pool: Iterable[_Candidate], begin: float) -
 
 def _has_room(silent: _Candidate, others: Iterable[_Candidate]) -> bool:
     """Whether a replica that ended in some moment of a second may well have ended before the errors of the others."""
-    return silent.end.is_exact or min(one.earliest for one in others) - silent.earliest >= LAST_WORDS_SECONDS
+    return silent.end.is_exact or min(one.likely[0] for one in others) - silent.earliest >= LAST_WORDS_SECONDS
 
 
 def _number(end: ReplicaEnd) -> int:

@@ -4,6 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangline.jobs.plan.failures.ends import ReplicaEnd
@@ -81,6 +82,18 @@ def test_words_that_are_unlike_the_other_lines_tell_when_a_program_ended() -> No
     found = first_end(ends)
     assert found is not None
     assert (found.index, found.order_known) == (1, True)
+
+
+def test_last_words_count_although_the_end_was_noticed_late() -> None:
+    """On a busy machine a process takes a while to end, and its runtime to notice it."""
+    ends = [
+        end(0, 8.1, line(7.8, "step 4"), line(8.1, "what a pity")),
+        end(1, 8.2, line(7.8, "step 4"), line(7.9, "bad sample 17")),
+    ]
+    for exact in (True, False):
+        found = first_end([msgspec.structs.replace(one, is_exact=exact) for one in ends])
+        assert found is not None
+        assert found.index == 1
 
 
 def test_a_last_line_that_was_written_long_before_tells_nothing() -> None:

@@ -5,7 +5,8 @@ python hack/translations.py --accept  record that every translation matches its 
 
 The first line of a translation names its source: <!-- translation of docs/index.md -->. docs/zh/sources.json has a hash
 of each source as it was when the translation was last brought up to date. Code blocks must be the same in both.
-docs/zh/commands.json has the one-line summary of each command in both languages; docs/zh/commands.md is written from it.
+src/gangline/cli/summaries_zh.json has the one-line summary of each command in both languages. `gangline --help` reads it
+where the language is Chinese, and docs/zh/commands.md is written from it.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TRANSLATIONS = ROOT / "docs" / "zh"
 RECORD = TRANSLATIONS / "sources.json"
-COMMANDS = TRANSLATIONS / "commands.json"
+COMMANDS = ROOT / "src" / "gangline" / "cli" / "summaries_zh.json"
 COMMANDS_PAGE = TRANSLATIONS / "commands.md"
 _SOURCE = re.compile(r"\A<!-- translation of (\S+) -->\n")
 _EXIT_CODES = """## 退出码
@@ -69,7 +70,7 @@ def commands_page(summaries: dict[str, Any]) -> str:
         f"<!-- translation of {COMMANDS.relative_to(ROOT)} -->",
         "# 命令一览",
         "",
-        "`gangline --help` 的中文摘要。每个命令都有例子：`gangline 命令 --help`。全部细节：[命令行](../cli.md)（英文）。",
+        "`gangline --help` 的中文摘要；语言设为中文（`LANG=zh_CN.UTF-8`）时，命令本身也这样显示。每个命令都有例子：`gangline 命令 --help`。全部细节：[命令行](../cli.md)（英文）。",
     ]
     for section in summaries["sections"].values():
         lines += ["", f"## {section['zh']}", "", "| 命令 | 作用 |", "| --- | --- |"]

@@ -2,10 +2,14 @@
 
 import importlib.util
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
-from gangline.cli.main import COMMAND_SECTIONS, COMMANDS
+import click.testing
+import pytest
+
+from gangline.cli.main import COMMAND_SECTIONS, COMMANDS, cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +54,32 @@ def test_the_page_of_commands_is_written_from_its_summaries() -> None:
     summaries = json.loads(TRANSLATIONS.COMMANDS.read_text())
     hint = "python hack/translations.py --accept"
     assert TRANSLATIONS.COMMANDS_PAGE.read_text() == TRANSLATIONS.commands_page(summaries), hint
+
+
+@pytest.mark.parametrize(
+    ("variables", "chinese"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, True),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "zh_TW.UTF-8"}, True),
+        ({"LANG": "zh_CN.UTF-8", "LC_MESSAGES": "C.UTF-8"}, False),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": ""}, True),
+        ({}, False),
+    ],
+)
+def test_the_help_lists_commands_in_the_language_of_the_user(variables: dict[str, str], chinese: bool) -> None:
+    unset = dict.fromkeys(("LANG", "LC_ALL", "LC_MESSAGES"))
+    shown = click.testing.CliRunner().invoke(cli, ["--help"], env={**unset, **variables}).output
+    assert ("运行和查看:\n" in shown) is chinese
+    assert ("  wait        等待任务结束；退出码说明结果。\n" in shown) is chinese
+    assert ("Run and look:\n" in shown) is not chinese
+    assert "gangline get jobs" in shown
+
+
+def test_the_summaries_fit_into_80_columns() -> None:
+    sections = json.loads(TRANSLATIONS.COMMANDS.read_text())["sections"]
+    texts = [each["zh"] for section in sections.values() for each in section["commands"].values()]
+    widths = {text: sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text) for text in texts}
+    assert {text: width for text, width in widths.items() if width > 80 - 14} == {}
 
 
 def test_a_source_that_changed_is_noticed() -> None:

@@ -1,5 +1,6 @@
 """The click classes of our commands: a group that imports each command when it is used, and help in our layout."""
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -86,9 +87,30 @@ class LazyGroup(HelpLayout, click.Group):
             if short_help:
                 rows[name] = short_help
         width = max(map(len, rows), default=0)
+        titles = dict[str, str]()
+        if self._sections and prefers_chinese(os.environ):
+            titles, summaries = chinese_summaries()
+            rows |= {name: summaries[name] for name in rows if name in summaries}
         for title, names in (self._sections or {"Commands": tuple(rows)}).items():
-            with formatter.section(title):
+            with formatter.section(titles.get(title, title)):
                 formatter.write_dl([(name.ljust(width), rows[name]) for name in names])
+
+
+def prefers_chinese(environment: Mapping[str, str]) -> bool:
+    """Whether a user has set the language to Chinese, in the variables that gettext reads, in their order."""
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    return next((environment[name] for name in names if environment.get(name)), "").startswith("zh")
+
+
+def chinese_summaries() -> tuple[dict[str, str], dict[str, str]]:
+    """The Chinese titles of sections, and the summaries of commands by name."""
+    import json
+    from importlib.resources import files
+
+    sections = json.loads(files("gangline.cli").joinpath("summaries_zh.json").read_text("utf-8"))["sections"]
+    titles = {title: section["zh"] for title, section in sections.items()}
+    commands = (pair for section in sections.values() for pair in section["commands"].items())
+    return titles, {name: texts["zh"] for name, texts in commands}
 
 
 def print_usage_error(error: click.ClickException, command: str = "") -> None:

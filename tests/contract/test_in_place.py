@@ -70,6 +70,8 @@ def test_versions(version: str, may: bool) -> None:
 )
 async def release(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Client, Release]]:
     with RealServer(ASSETS, directory=tmp_path, flags=request.param.flags) as server:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        create_object(server, "/api/v1/namespaces", {"metadata": {"name": "gangline", "labels": labels}})
         connection = load_connection(kubeconfig=str(server.kubeconfig), environ={}, home=tmp_path)
         async with HttpTransport(connection) as transport:
             yield Client(transport), request.param
@@ -80,8 +82,9 @@ async def release(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def test_1_35_offers_it_behind_its_gate(release: tuple[Client, Release]) -> None:
     client, wanted = release
     assert may_restart_in_place(await server_version(client))
-    assert await offers_restart_in_place(client, "default", "gangline:1") == wanted.offers
-    assert not (await client.list(Pod, Selector("default"))).items
+    # In the operator's own namespace, as it is installed.
+    assert await offers_restart_in_place(client, "gangline", "gangline:1") == wanted.offers
+    assert not (await client.list(Pod, Selector("gangline"))).items
 
 
 # A job beside a real server

@@ -12,6 +12,9 @@ from gangline.kube.options import WriteOptions
 FIRST_VERSION = (1, 35)
 """Kubernetes has the rule action `RestartAllContainers` since then, behind a feature gate, and from 1.36 on by default."""
 
+RESTRICTED_CONTAINER: JSON = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""What Pod Security asks of a container in the operator's own namespace, where the server is asked."""
+
 
 def may_restart_in_place(version: str) -> bool:
     """Whether a server of this version may know the action."""
@@ -24,7 +27,11 @@ async def offers_restart_in_place(client: Client, namespace: str, image: str) ->
 
     A server that does not answer raises; one that rejects the pod, for whatever reason, does not offer it.
     """
-    spec: JSON = {"containers": [{"name": "program", "image": image}], "restartPolicy": "Never"}
+    spec: JSON = {
+        "containers": [{"name": "program", "image": image, "securityContext": RESTRICTED_CONTAINER}],
+        "restartPolicy": "Never",
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
     add_in_place_containers(spec, image)
     body = {"metadata": {"generateName": "gangline-in-place-"}, "spec": spec}
     asking = client.with_options(WriteOptions(dry_run=True))

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gangline.api.kubeflow.training import ConditionType, JobStatus
 from gangline.api.meta import JSON, Selector
 from gangline.base.tasks import background_tasks
+from gangline.jobs.plan.failures.records import PROVISIONAL_TIME, is_provisional
 from gangline.runtime.informer import Delta, Informer
 from gangline.sdk.build.bodies import job_body
 from gangline.sdk.connection import REQUEST_TIMEOUT_SECONDS, LazyConnection
@@ -86,13 +87,16 @@ class ConditionCalls(LazyConnection):
 
         expected_text = " or ".join(sorted(expected_conditions))
 
+        def is_expected(job: Job) -> bool:
+            return any(job.status.holds(ConditionType(condition)) for condition in expected_conditions)
+
         def is_done(job: Job) -> bool:
             if callback is not None:
                 callback(job)
-            if any(job.status.holds(ConditionType(condition)) for condition in expected_conditions):
+            if is_expected(job):
                 return True
             if job.status.holds(ConditionType.FAILED):
-                raise JobFailed(job)
+                return True
             if job.status.holds(ConditionType.SUCCEEDED):
                 raise TrainingError(f"{job!r} ended without {expected_text}")
             return False
@@ -101,10 +105,26 @@ class ConditionCalls(LazyConnection):
             async with aclosing(self.watch_job(name, namespace, job_kind, wait_timeout)) as changes:
                 async for job in changes:
                     if is_done(job):
-                        return job
+                        break
+                else:
+                    raise TrainingError(f"job {name} was deleted")
         except TimeoutError:
             raise TimeoutError(f"job {name}: not {expected_text} within {wait_timeout:g} seconds") from None
-        raise TrainingError(f"job {name} was deleted")
+        if is_expected(job):
+            return job
+        raise JobFailed(await self._with_final_failure(job, namespace, job_kind))
+
+    async def _with_final_failure(self, job: Job, namespace: str | None, job_kind: str | None) -> Job:
+        """The job, after a moment in which its operator may correct which replica failed first."""
+        if not is_provisional(job.status):
+            return job
+        seconds = PROVISIONAL_TIME.total_seconds()
+        with suppress(TimeoutError):
+            async with aclosing(self.watch_job(job.metadata.name, namespace, job_kind, seconds)) as changes:
+                async for job in changes:
+                    if not is_provisional(job.status):
+                        break
+        return job
 
     async def watch_job(
         self,

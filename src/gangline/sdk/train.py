@@ -9,6 +9,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, Self
 from gangline.api.kubeflow.kinds import JAXJOB, PADDLEJOB, PYTORCHJOB, TFJOB, XGBOOSTJOB
 from gangline.api.kubeflow.training import Failure, JobKind
 from gangline.frameworks.ranks import rank_of
+from gangline.jobs.plan.failures.records import PROVISIONAL_TIME, is_provisional
 from gangline.sdk.build.bodies import env_entries
 from gangline.sdk.build.function_names import own_folders
 from gangline.sdk.build.function_source import FunctionProgram, display_name, function_program, program_command
@@ -88,8 +90,20 @@ class Run:
         if not self._job.status.finished:
             self._watch(timeout, show)
         if self._job.state == "Failed":
+            self._await_final_failure()
             raise JobFailed(self._job, self._job.status.first_failure or self._failure_of_pods())
         return self._job
+
+    def _await_final_failure(self) -> None:
+        """Wait a moment in which the operator may correct which replica failed first."""
+        if not is_provisional(self._job.status):
+            return
+        seconds = PROVISIONAL_TIME.total_seconds()
+        with suppress(TimeoutError):
+            for job in self._client.watch_job(self.name, wait_timeout=seconds, **self._job_arguments):
+                self._job = job
+                if not is_provisional(job.status):
+                    return
 
     def _failure_of_pods(self) -> Failure | None:
         """The rank that failed first, for jobs of operators that do not record it."""

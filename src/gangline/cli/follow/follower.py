@@ -41,10 +41,12 @@ from gangline.cli.follow.screen import Screen
 from gangline.cli.follow.view import STOPPED
 from gangline.cli.output.text import Span
 from gangline.jobs.plan.conditions import current_condition
+from gangline.jobs.plan.failures.records import PROVISIONAL_TIME, is_provisional
 from gangline.kube.client import Client
 from gangline.kube.errors import KubeError
 from gangline.node.usage import ResourceUsage
 from gangline.progress.line import Progress, parse_progress
+from gangline.runtime.cache import Cache
 from gangline.runtime.informer import Delta, Informer
 from gangline.summary.log_lines import printable_text
 from gangline.timeline.model import TeamTimeline
@@ -186,12 +188,27 @@ class Follower:
             with pods.subscribe(self._on_pod):
                 with jobs.subscribe(on_job), events.subscribe(self._on_event):
                     job = await finished
-                self._job_seconds = self._elapsed_seconds()
+                    self._job_seconds = self._elapsed_seconds()
+                    job = await self._with_final_failure(jobs, job)
                 await self._list_remaining_pods(pods, pod_selector)
                 await self._logs.drain()
             for task in tasks:
                 task.cancel()
         return job
+
+    async def _with_final_failure(self, jobs: Informer[Any], job: TrainingJob) -> TrainingJob:
+        """The job, after a moment in which its operator may correct which replica failed first."""
+        key = job.metadata.key
+
+        def is_final(cache: Cache[Any]) -> bool:
+            found = cache.get(key)
+            return found is None or not is_provisional(found.status)
+
+        if is_provisional(job.status):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(jobs.wait_until(is_final), PROVISIONAL_TIME.total_seconds())
+        newest: TrainingJob | None = jobs.cache.get(key)
+        return newest if newest is not None and newest.metadata.uid == job.metadata.uid else job
 
     async def _list_remaining_pods(self, pods: Informer[Pod], selector: Selector) -> None:
         """Take in pod changes that the watch had not delivered yet when the job finished. Errors are ignored."""

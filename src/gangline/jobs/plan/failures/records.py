@@ -9,7 +9,7 @@ import msgspec
 
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
 from gangline.api.in_place import IN_PLACE_REASONS
-from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, ConditionType, Failure, JobStatus
+from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, ConditionType, Failure, JobPhase, JobStatus
 from gangline.jobs.plan.failures.ends import (
     KILL_SIGNAL,
     MIN_SIGNAL_CODE,
@@ -19,6 +19,7 @@ from gangline.jobs.plan.failures.ends import (
     end_kind,
     end_signal,
     error_kind,
+    is_conclusive,
     is_reaction_to_stop,
 )
 from gangline.jobs.plan.failures.first import first_end
@@ -39,6 +40,8 @@ NO_RANKS: Ranks = MappingProxyType({})
 
 REVISION_TIME = timedelta(seconds=60)
 """How long after the end of a job its first failure is corrected by what nodes report late."""
+PROVISIONAL_TIME = timedelta(seconds=3)
+"""How long whoever tells people of a failure waits for that."""
 
 
 class FailedPod(NamedTuple):
@@ -209,6 +212,13 @@ def may_be_revised(status: JobStatus, now: datetime) -> bool:
     if not status.holds(ConditionType.FAILED) or status.first_failure is None or status.completion_time is None:
         return False
     return now - status.completion_time <= REVISION_TIME
+
+
+def is_provisional(status: JobStatus) -> bool:
+    """Whether what kubelets report in the next seconds may still correct the first failure of a job that has failed."""
+    if not status.holds(ConditionType.FAILED) or status.phase != JobPhase.CLEAN_UP or status.first_failure is None:
+        return False
+    return not is_conclusive(recorded_end(status.first_failure))
 
 
 def revised_failure(

@@ -84,7 +84,7 @@ test-engines: dev ## run pods in containers of podman and docker, with a registr
 	hack/engines.sh
 	GANGLINE_REQUIRE_ENGINES=1 $(BIN)/python -m pytest -m engines tests
 
-test-browser: dev ## the dashboard's pages in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
+test-browser: dev ## the pages of the dashboard and of the documentation in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
 	PYTHON=$(abspath $(BIN)/python) hack/browser.sh
 	hack/kubernetes.sh
 	GANGLINE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
@@ -176,8 +176,8 @@ pictures: dev ## redraw docs/images from their text
 web: ## build the dashboard's front end from web/ into the package (needs Node.js)
 	hack/web.sh
 
-docs: ## build the documentation site into site/; a warning is an error (fetches the generator the first time)
-	$(PYTHON) hack/docs_site.py build
+docs: ## build the documentation site into site/, or with VERSION=1.2 into site/1.2; a warning is an error (fetches the generator the first time)
+	$(PYTHON) hack/docs_site.py build $(if $(VERSION),--version $(VERSION))
 
 docs-serve: ## show the documentation site on this machine while you write
 	$(PYTHON) hack/docs_site.py serve

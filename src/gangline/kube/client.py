@@ -17,6 +17,7 @@ from gangline.api.scale import Scale
 from gangline.api.scheme import CORE_SCHEME, Resource, Scheme
 from gangline.base.clock import Clock, SystemClock
 from gangline.base.errors import InputError
+from gangline.kube.errors import ApiError
 from gangline.kube.options import (
     DEFAULT_WRITE_OPTIONS,
     DeleteOptions,
@@ -27,15 +28,17 @@ from gangline.kube.options import (
 from gangline.kube.pages import Page, read_page
 from gangline.kube.paths import collection_path, object_path, selector_query, writable_collection_path
 from gangline.kube.request_sender import RequestSender, Throttle, decode_response
-from gangline.kube.transport.api import QueryParams, Request, Transport
+from gangline.kube.transport.api import QueryParams, Request, ResponseStream, Transport
 
 if TYPE_CHECKING:
+    from gangline.kube.protobuf import ProtobufBodies
     from gangline.kube.watch import WatchEvent
 
 T = TypeVar("T")
 
 _APPLY_PATCH = "application/apply-patch+yaml"
 _JSON = "application/json"
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
 _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
 """Metadata alone, or the whole object from a server that cannot leave out the rest."""
 Kind = type[T] | Resource[T]
@@ -118,8 +121,11 @@ class Client:
         clock: Clock | None = None,
         limit: Throttle | None = None,
         timeout: timedelta | None = None,
+        protobuf: "ProtobufBodies | None" = None,
     ) -> None:
+        """With `protobuf`, objects of built-in kinds are created and watched in protobuf, if the server knows it."""
         self.transport, self.scheme, self.options = transport, scheme, options
+        self._protobuf = protobuf
         # For requests that are no verb of a resource.
         self.requests = RequestSender(transport, clock or SystemClock(), limit, timeout)
 
@@ -213,14 +219,26 @@ class Client:
         resource = self.scheme.of(kind)
         query: QueryParams = (("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", since))
         query += (("timeoutSeconds", str(int(timeout.total_seconds()))),) if timeout is not None else ()
-        request = Request("GET", collection_path(resource, where.namespace), selector_query(where) + query)
-        async with (
-            self.requests.stream(request, idle=idle) as stream,
+        accept = self._watch_accept(resource)
+        request = Request(
+            "GET", collection_path(resource, where.namespace), selector_query(where) + query, accept=accept
+        )
+        async with self.requests.stream(request, idle=idle) as stream:
+            if accept != _JSON and (protobuf := _protobuf_events(stream, resource)) is not None:
+                events = protobuf
+            else:
+                events = watch_events(stream.chunks(), resource.model)
             # Without aclosing, a generator that is left early is closed some time later, by another task.
-            aclosing(watch_events(stream.chunks(), resource.model)) as events,
-        ):
-            async for event in events:
-                yield event
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+
+    def _watch_accept(self, resource: Resource[Any]) -> str:
+        if self._protobuf is None or not issubclass(resource.model, msgspec.Struct):
+            return _JSON
+        from gangline.kube.protobuf import WATCH_ACCEPT, has_protobuf
+
+        return WATCH_ACCEPT if has_protobuf(resource) else _JSON
 
     # Writes
 
@@ -231,15 +249,16 @@ class Client:
         """
         resource = self.scheme.of(kind)
         where = (namespace or _metadata(body).get("namespace") or "") if resource.namespaced else ""
-        request = Request(
-            "POST",
-            writable_collection_path(resource, where),
-            self.options.query(),
-            msgspec.json.encode(_with_type_meta(resource, body)),
-            _JSON,
-            _accept(resource),
-        )
-        return await self.requests.call_typed(request, resource.model)
+        path, query, accept = writable_collection_path(resource, where), self.options.query(), _accept(resource)
+        if self._protobuf is not None and (content := self._protobuf.encode(resource, body)) is not None:
+            request = Request("POST", path, query, content, _PROTOBUF, accept)
+            try:
+                return await self.requests.call_typed(request, resource.model)
+            except ApiError as error:
+                if not self._protobuf.is_refused(error):
+                    raise
+        content = msgspec.json.encode(_with_type_meta(resource, body))
+        return await self.requests.call_typed(Request("POST", path, query, content, _JSON, accept), resource.model)
 
     async def apply(self, kind: Kind[T], body: JSON, *, owner: str, force: bool = False, subresource: str = "") -> T:
         """Server-side apply: `owner` becomes the manager of these fields of the object. Idempotent.
@@ -337,6 +356,13 @@ class Client:
         return await self.requests.call_typed(
             Request("PATCH", path, self.options.query(), body, PatchType.MERGE.value), Scale
         )
+
+
+def _protobuf_events(stream: ResponseStream, resource: Resource[T]) -> "AsyncGenerator[WatchEvent[T], None] | None":
+    """The events of a watch; None if the server does not send them in protobuf."""
+    from gangline.kube.protobuf import is_protobuf, watch_events
+
+    return watch_events(stream.chunks(), resource) if is_protobuf(stream.response.headers) else None
 
 
 def _accept(resource: Resource[Any]) -> str:

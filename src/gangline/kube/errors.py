@@ -166,9 +166,19 @@ def error_from_status(status: Status, retry_after: timedelta | None = None) -> A
 def error_from_body(code: int, body: bytes, retry_after: timedelta | None = None) -> ApiError:
     """The error for a response whose body is a Status, or a page of a proxy."""
     try:
-        status = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = _protobuf_status(body) if body.startswith(_PROTOBUF_MAGIC) else msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, InputError, UnicodeDecodeError):
         status = Status(message=body[:500].decode(errors="replace").strip())
     if not status.code:
         status = msgspec.structs.replace(status, code=code)
     return error_from_status(status, retry_after)
+
+
+_PROTOBUF_MAGIC = b"k8s\x00"
+
+
+def _protobuf_status(body: bytes) -> Status:
+    # Imported here: only a client that asks for protobuf gets it.
+    from gangline.schema.protobuf.objects import decode
+
+    return msgspec.convert(decode(body), Status)

@@ -21,6 +21,7 @@ from gangline.kube.client import Client
 from gangline.kube.config.connection import Connection
 from gangline.kube.discovery import server_version
 from gangline.kube.errors import Forbidden
+from gangline.kube.protobuf import ProtobufBodies
 from gangline.kube.transport.traced import traced
 from gangline.operator import conflicting_operators, gang_schedulers
 from gangline.operator.definitions import DefinitionWaiter, apply_crds
@@ -74,7 +75,9 @@ async def run_operator(
             asking = Client(start, scheme=scheme_of(frameworks), clock=clock, limit=limit)
             adapted = await settings_for_server(settings, asking)
             scheme = scheme_of(frameworks, adapted.operator.site.gang_schedulers)
-            client = Client(transport, scheme=scheme, clock=clock, limit=limit)
+            # For a server in Python protobuf is no gain.
+            protobuf = None if adapted.operator.site.shared_host else ProtobufBodies()
+            client = Client(transport, scheme=scheme, clock=clock, limit=limit, protobuf=protobuf)
             return OperatorProcess(connection, adapted, frameworks, client, metrics, clock)
 
         health.add_readyz_check("server", start.readiness_problem)

@@ -23,6 +23,7 @@ from gangline.apiserver.auth.attributes import AccessAttributes
 from gangline.apiserver.auth.authorizer import AccessDecision
 from gangline.apiserver.users import UserInfo
 from gangline.base.clock import Clock
+from gangline.schema.protobuf import objects as protobuf
 
 LONG_SUBRESOURCES = frozenset({"attach", "exec", "proxy", "log", "portforward"})
 CLOSED_EARLY: JSON = {"status": "Success", "message": "Connection closed early"}
@@ -145,7 +146,12 @@ class AuditTrail:
 
 
 def _decoded(raw: bytes) -> Any:
-    """The value of JSON or YAML; text that is neither, or nested too deep, as it is."""
+    """The value of JSON, YAML or protobuf; text that is neither, or nested too deep, as it is."""
+    if raw.startswith(protobuf.MAGIC):
+        try:
+            return protobuf.decode(raw)
+        except protobuf.ProtobufError:
+            return raw.decode(errors="replace")
     if is_too_deep(raw):
         return raw.decode(errors="replace")
     try:

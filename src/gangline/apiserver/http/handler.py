@@ -36,6 +36,7 @@ from gangline.apiserver.http.body import (
 from gangline.apiserver.http.list import ListPage, list_page, parse_resource_version
 from gangline.apiserver.http.negotiation import (
     PLAIN_JSON,
+    PROTOBUF,
     Representation,
     check_accepted,
     error_representation,
@@ -370,7 +371,9 @@ class ApiHandler:
         if tag is not None and tag in http.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=page.headers)
         headers, body = {"Content-Type": page.content_type, **page.headers}, page.body
-        if page.is_object and page.content_type == PLAIN_JSON.content_type and http.path != GROUPS_PATH:
+        # kube-apiserver's aggregator answers for the groups: it has no indented JSON, and refuses nobody.
+        has_forms = http.path != GROUPS_PATH or error_representation(accept, {}).content_type == PROTOBUF
+        if page.is_object and page.content_type == PLAIN_JSON.content_type and has_forms:
             agent = http.headers.get("User-Agent", "")
             representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
             headers["Content-Type"], body = representation.content_type, representation.format(body)
@@ -481,7 +484,7 @@ class ApiHandler:
         selection = Selection.from_query(query, request.served_kind.selectable_fields)
         if query.get("resourceVersion"):
             parse_resource_version(query["resourceVersion"])  # refuse it before the response begins
-        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": NO_CACHE})
+        response = web.StreamResponse(headers={"Content-Type": representation.stream_type, "Cache-Control": NO_CACHE})
         # The response starts now, so that each line is sent when it is written.
         await response.prepare(request.http)
         spec = WatchRequest(request.served_kind, request.info.namespace, selection, representation, query)

@@ -1,7 +1,9 @@
 """Content negotiation: the representation of a response, chosen as kube-apiserver chooses it.
 
-A representation is a view (whole objects, metadata only, a table) in a format (JSON, indented JSON, YAML). Nearly
-every client gets whole objects in plain JSON, which costs nothing: the bytes are those of the store.
+A representation is a view (whole objects, metadata only, a table) in a format (JSON, indented JSON, YAML, protobuf).
+Nearly every client gets whole objects in plain JSON, which costs nothing: the bytes are those of the store. Protobuf is
+for clients that name it first, as Kubernetes' own programs do; it has no tables, and custom resources have no protobuf
+form.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,17 +25,16 @@ from gangline.apiserver.http.representations import (
     PartialMetadataView,
     ResponseView,
     TableView,
+    encode_body,
     not_acceptable,
 )
 from gangline.apiserver.registry.object_kind import ObjectBody, ObjectKind
 from gangline.apiserver.tables.table import IncludeObject
 
 _JSON, _YAML = "application/json", "application/yaml"
-_PROTOBUF = "application/vnd.kubernetes.protobuf"
-_SERVED_TYPES = (_JSON, _YAML)
-_KNOWN_TYPES = (_JSON, _YAML, _PROTOBUF)
-_STREAM_TYPES = (f"{_JSON};stream=watch", f"{_PROTOBUF};stream=watch")
-"""What kube-apiserver's messages list, whether we serve it or not."""
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+_SERVED_TYPES = (_JSON, _YAML, PROTOBUF)
+_STREAM_TYPES = (f"{_JSON};stream=watch", f"{PROTOBUF};stream=watch")
 _META_VERSIONS = ("v1", "v1beta1")
 _PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 _TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
@@ -43,11 +44,11 @@ _TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
 class Representation:
     """The view and the format of one response."""
 
-    __slots__ = ("_format", "_view", "content_type", "is_plain")
+    __slots__ = ("_format", "_view", "content_type", "is_plain", "stream_type")
 
     def __init__(self, view: ResponseView, formatter: Callable[[bytes], bytes] | None, content_type: str) -> None:
         self._view, self._format = view, formatter
-        self.content_type = content_type
+        self.content_type, self.stream_type = content_type, _JSON
         self.is_plain = view.is_plain and formatter is None
         """Objects pass unchanged: `plain_event` encodes the events of every watch in this representation."""
 
@@ -67,12 +68,46 @@ class Representation:
         return self.format(msgspec.json.encode(value))
 
     def event_encoder(self, kind: ObjectKind) -> EventEncoder:
-        """The encoder of one watch. Events are lines of JSON in every format."""
+        """The encoder of one watch. Events are lines of JSON, except in protobuf."""
         return self._view.event_encoder(kind)
 
     def format(self, body: bytes) -> bytes:
         """Encoded JSON in the format of the response."""
         return body if self._format is None else self._format(body)
+
+
+class ProtobufRepresentation(Representation):
+    """Protobuf of whole objects or of their metadata."""
+
+    __slots__ = ()
+
+    def __init__(self, view: ResponseView) -> None:
+        # Imported here, as below: a plane without Go clients does not need it.
+        from gangline.schema.protobuf.answers import encode_answer
+
+        super().__init__(view, encode_answer, PROTOBUF)
+        self.stream_type = f"{PROTOBUF};stream=watch"
+
+    def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
+        from gangline.schema.protobuf.answers import encode_object
+
+        return encode_object(encode_body(body)) if self._view.is_plain else super().encode_object(kind, body)
+
+    def encode_list(self, kind: ObjectKind, items: Iterable[ObjectBody], metadata: JSON) -> bytes:
+        from gangline.schema.protobuf.answers import encode_list
+
+        if not self._view.is_plain:
+            return super().encode_list(kind, items, metadata)
+        return encode_list(kind.api_version, kind.list_kind, metadata, map(encode_body, items))
+
+    def event_encoder(self, kind: ObjectKind) -> EventEncoder:
+        from gangline.schema.protobuf.answers import encode_answer, watch_frame
+
+        def encode(event: str, body: ObjectBody) -> bytes:
+            content = encode_answer(encode_body(body)) if event == "ERROR" else self.encode_object(kind, body)
+            return watch_frame(event, content)
+
+        return encode
 
 
 def pretty_json(body: bytes) -> bytes:
@@ -140,9 +175,9 @@ def negotiate(
     """The representation of a response. Raises `NegotiationError`: 406 if none is acceptable, 400 for table options.
 
     `query` may have `pretty` and `includeObject`, `agent` is the User-Agent header. `views` is False for
-    responses that have one view only (version, discovery, reviews). Protobuf is skipped, so its clients get the
-    JSON they also accept. In kube-apiserver a router refuses types that it does not know before all else, except for
-    custom resources (not `routed`); `listing` responses may be streams.
+    responses that have one view only (version, discovery, reviews). In kube-apiserver a router refuses types that it
+    does not know before all else, except for custom resources (not `routed`), whose objects have no protobuf form;
+    `listing` responses may be streams.
     """
     pretty = _wants_pretty(query, agent)
     if accept in ("", "*/*", _JSON):
@@ -150,11 +185,12 @@ def negotiate(
     if routed:
         _check_routable(accept, listing=listing)
     for clause in accept_clauses(accept):
-        if (media := _served_type(clause.name)) and _is_allowed(clause.parameters, views=views):
+        media = _served_type(clause.name)
+        if media == PROTOBUF and not _has_protobuf(clause.parameters, custom=not routed):
+            continue
+        if media and _is_allowed(clause.parameters, views=views):
             return _make_representation(media, clause.parameters, query, now, pretty=pretty, watch=watch)
-    # kube-apiserver lists protobuf as well. Who asks for it in vain must not be told that it is accepted.
-    types = _SERVED_TYPES if _PROTOBUF in accept else _KNOWN_TYPES
-    raise not_acceptable(f"only the following media types are accepted: {', '.join(types)}")
+    raise not_acceptable(f"only the following media types are accepted: {', '.join(_SERVED_TYPES)}")
 
 
 def error_representation(accept: str, query: Mapping[str, str], *, agent: str = "") -> Representation:
@@ -163,6 +199,8 @@ def error_representation(accept: str, query: Mapping[str, str], *, agent: str = 
         return _PRETTY_JSON if _wants_pretty(query, agent) else PLAIN_JSON
     for clause in accept_clauses(accept):
         if (media := _served_type(clause.name)) and _is_allowed(clause.parameters, views=False):
+            if media == PROTOBUF:
+                return ProtobufRepresentation(WHOLE_OBJECTS)
             pretty = _wants_pretty(query, agent) or clause.parameters.get("pretty") == "1"
             return Representation(WHOLE_OBJECTS, _formatter(media, pretty=pretty), media)
     return _PRETTY_JSON
@@ -177,9 +215,11 @@ def _make_representation(
     pretty: bool,
     watch: bool,
 ) -> Representation:
-    if watch and media != _JSON:
+    if watch and media == _YAML:
         raise not_acceptable(f"only the following media types are accepted: {', '.join(_STREAM_TYPES)}")
     view = _response_view(parameters, query, now)
+    if media == PROTOBUF:
+        return ProtobufRepresentation(view)
     pretty = (pretty or parameters.get("pretty") == "1") and not watch
     return Representation(view, _formatter(media, pretty=pretty), media)
 
@@ -225,6 +265,11 @@ def _is_allowed(parameters: Mapping[str, str], *, views: bool) -> bool:
     return views and is_known
 
 
+def _has_protobuf(parameters: Mapping[str, str], *, custom: bool) -> bool:
+    target = parameters.get("as")
+    return target != TABLE_KIND and not (custom and target is None)
+
+
 def _served_type(name: str) -> str | None:
     if name in _SERVED_TYPES:
         return name
@@ -233,7 +278,7 @@ def _served_type(name: str) -> str | None:
 
 def _check_routable(accept: str, *, listing: bool) -> None:
     """Check that the Accept header names any served media type at all, as the router of kube-apiserver does first."""
-    check_accepted(accept, _KNOWN_TYPES, _STREAM_TYPES if listing else ())
+    check_accepted(accept, _SERVED_TYPES, _STREAM_TYPES if listing else ())
 
 
 def check_accepted(accept: str, media_types: tuple[str, ...], more: tuple[str, ...] = ()) -> None:

@@ -22,7 +22,7 @@ from gangline.apiserver.auth.token_requests import DEFAULT_SECONDS, TokenIssuer
 from gangline.apiserver.errors import NamedKind, StatusError
 from gangline.apiserver.http.body import read_applied, report_applied_duplicates
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler, api_response
-from gangline.apiserver.http.negotiation import PLAIN_JSON, Representation, negotiate
+from gangline.apiserver.http.negotiation import Representation, negotiate
 from gangline.apiserver.http.patch import APPLY_PATCH, JSON_PATCH, check_patch_type, decode_patch
 from gangline.apiserver.http.query import check_write_options, deletion_options
 from gangline.apiserver.http.request_info import RequestVerb, query_flag
@@ -63,10 +63,6 @@ def subresource_handlers(registry: Registry, issuer: TokenIssuer) -> dict[tuple[
     return handlers
 
 
-def _json_response(body: JSON, code: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=code, content_type="application/json")
-
-
 async def _read_object(request: ApiRequest, kind: ServedKind) -> JSON:
     """The object in the body, of the kind that a subresource takes. Raises `StatusError` (400, 415)."""
     return request.checked_object(await request.read_body(), kind)
@@ -92,6 +88,11 @@ class _RegistryHandler:
         context = msgspec.structs.replace(request.write_context(), subresource=request.info.subresource)
         await self._registry.admit_subresource(context, request.served_kind, request.info.key, body)
         return context
+
+    def _representation(self, request: ApiRequest) -> Representation:
+        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
+        now, routed = self._registry.now, not request.served_kind.custom
+        return negotiate(accept, request.query, now=now, agent=agent, views=False, routed=routed)
 
 
 class PodHandlers(_RegistryHandler):
@@ -124,6 +125,7 @@ class PodHandlers(_RegistryHandler):
 
     async def _bind(self, request: ApiRequest, context: WriteContext, binding: JSON) -> web.StreamResponse:
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+        representation = self._representation(request)
         _check_binding_target(target)
 
         def bound(pod: JSON | None) -> JSON:
@@ -137,7 +139,7 @@ class PodHandlers(_RegistryHandler):
             return pod
 
         await self._registry.update(context, request.served_kind, request.info.key, bound)
-        return api_response(request, PLAIN_JSON, msgspec.json.encode(CREATED_STATUS), 201)
+        return api_response(request, representation, representation.encode_status(CREATED_STATUS), 201)
 
     def _check_binding(self, request: ApiRequest, pod: JSON, metadata: JSON) -> None:
         name, uid = request.info.name, metadata.get("uid")
@@ -156,6 +158,7 @@ class PodHandlers(_RegistryHandler):
     async def evict(self, request: ApiRequest) -> web.StreamResponse:
         """Delete a pod if its disruption budget allows it."""
         _require_verb(request, RequestVerb.CREATE)
+        representation = self._representation(request)
         eviction = await _read_object(request, _subresource_kind("policy", "v1", "Eviction"))
         await self._admit(request, eviction)
         if (eviction.get("metadata") or {}).get("name") not in (None, "", request.info.name):
@@ -166,7 +169,7 @@ class PodHandlers(_RegistryHandler):
             await self._use_disruption(pod)
         dry_run = options.dry_run or bool(request.query.get("dryRun"))
         await self._registry.delete(WriteContext(dry_run=dry_run), request.served_kind, request.info.key, options)
-        return _json_response(CREATED_STATUS, 201)
+        return api_response(request, representation, representation.encode_status(CREATED_STATUS), 201)
 
     async def _use_disruption(self, pod: JSON) -> None:
         """Count one disruption against the budget that covers a pod. Raises `StatusError` (429) if none is left."""
@@ -247,8 +250,7 @@ class TokenHandler(_RegistryHandler):
 
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
         _require_verb(request, RequestVerb.CREATE)
-        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
-        representation = negotiate(accept, request.query, now=self._issuer.clock.now, agent=agent, views=False)
+        representation = self._representation(request)
         check_write_options(request.verb, request.query)
         raw, kind, context = await request.read_body(), _token_request_kind(), request.write_context()
         body = request.checked_object(raw, kind)
@@ -296,12 +298,15 @@ class FinalizeHandler(_RegistryHandler):
 
     async def __call__(self, request: ApiRequest) -> web.StreamResponse:
         _require_verb(request, RequestVerb.UPDATE)
+        representation = self._representation(request)
         check_write_options(request.verb, request.query)
         raw, context, key = await request.read_body(), request.write_context(), request.info.key
         body = request.checked_object(raw, request.served_kind)
         check_object_key(request.served_kind, key, body)
         result = await self._registry.update(context, request.served_kind, key, lambda old: deep_copy(body))
-        return web.Response(body=result.data, content_type="application/json")
+        return api_response(
+            request, representation, representation.encode_object(request.served_kind.object_kind, result.data)
+        )
 
 
 _UNSET_REPLICAS = -(2**31)
@@ -346,11 +351,6 @@ class ScaleHandler(_RegistryHandler):
         result = await self._registry.update(context, request.served_kind, key, scaled)
         scale = scale_of(msgspec.json.decode(result.data), paths)
         return api_response(request, representation, representation.encode_status(scale))
-
-    def _representation(self, request: ApiRequest) -> Representation:
-        accept, agent = request.http.headers.get("Accept", ""), request.http.headers.get("User-Agent", "")
-        now, routed = self._registry.now, not request.served_kind.custom
-        return negotiate(accept, request.query, now=now, agent=agent, views=False, routed=routed)
 
     async def _apply(self, request: ApiRequest, raw: bytes, representation: Representation) -> web.StreamResponse:
         """Server-side apply of a Scale: the manager owns the replicas; other owners are conflicts."""

@@ -1,4 +1,4 @@
-"""Watches: initial events, changes and bookmarks, one line each, until the timeout or the client ends the watch."""
+"""Watches: initial events, changes and bookmarks, one line or frame each, until the timeout or the client ends the watch."""
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
@@ -11,7 +11,7 @@ from gangline.apiserver import errors as apierrors
 from gangline.apiserver.http.list import parse_resource_version
 from gangline.apiserver.http.negotiation import Representation
 from gangline.apiserver.http.query import query_integer
-from gangline.apiserver.http.representations import INITIAL_EVENTS_END, EventEncoder, plain_event
+from gangline.apiserver.http.representations import INITIAL_EVENTS_END, EventEncoder
 from gangline.apiserver.http.request_info import query_flag
 from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.registry.selection import Selection
@@ -26,6 +26,8 @@ from gangline.schema.typed import published
 
 BOOKMARK_INTERVAL = timedelta(minutes=1)
 MAX_TIMEOUT_SECONDS = 2**31
+# Changes that wait for a client before its watch is ended; it lists again.
+MAX_BACKLOG = 10_000
 MAX_WATCH_TIMEOUT = timedelta(minutes=40)
 
 _COUNTED_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
@@ -71,10 +73,10 @@ async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> Asyn
         # No await between the list and the watch, so that no change is missed.
         records = store.range(prefix).records if is_current and request.sends_initial_events else ()
         revision = store.revision if is_current else parse_resource_version(version)
-        changes = store.watch(prefix, after=revision)
+        changes = store.watch(prefix, after=revision, backlog=MAX_BACKLOG)
     except RevisionCompacted as error:
         text = f"too old resource version: {error.requested} ({error.oldest})"
-        yield plain_event("ERROR", apierrors.resource_expired(text).status)
+        yield encode("ERROR", apierrors.resource_expired(text).status)
         return
     with changes:
         initial = _initial_lines(request, encode, records, revision, send_end=_sends_initial_end(request, version))

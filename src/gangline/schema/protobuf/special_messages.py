@@ -1,6 +1,7 @@
 """Messages whose JSON is not an object of their fields: times, quantities, int-or-string, JSON in bytes.
 
-Each function gets the fields of the message and returns what Go writes as JSON.
+A converter gets the fields of the message and returns what Go writes as JSON. A writer gets that JSON, or None where
+there is no value, and returns the message.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ import msgspec
 
 from gangline.api.meta import JSON
 from gangline.api.quantity import Quantity, QuantityError
-from gangline.schema.protobuf.wire import ProtobufError
+from gangline.schema.protobuf.wire import ProtobufError, block, varint
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Go's zero time, which it writes as null.
@@ -94,9 +95,69 @@ JSON_CONVERTERS: Final[Mapping[str, Callable[[JSON], Any]]] = {
     "io.k8s.api.authentication.v1.ExtraValue": lambda fields: fields.get("items"),
     "io.k8s.api.authorization.v1.ExtraValue": lambda fields: fields.get("items"),
     "io.k8s.api.certificates.v1.ExtraValue": lambda fields: fields.get("items"),
+    _META + "Verbs": lambda fields: fields.get("items"),
     _APIEXTENSIONS + "JSON": _raw_json("raw"),
     _APIEXTENSIONS + "JSONSchemaPropsOrBool": _schema_or_bool_json,
     _APIEXTENSIONS + "JSONSchemaPropsOrArray": _schema_or_list_json("jSONSchemas"),
     _APIEXTENSIONS + "JSONSchemaPropsOrStringArray": _schema_or_list_json("property"),
 }
 """The JSON of special messages, by definition."""
+
+
+# Writers
+
+
+def _write_time(value: str | None) -> bytes:
+    if value is None:
+        return b""
+    seconds, _ = _seconds_and_micros(value)
+    return b"\x08%b\x10\0" % varint(seconds)
+
+
+def _write_micro_time(value: str | None) -> bytes:
+    if value is None:
+        return b""
+    seconds, micros = _seconds_and_micros(value)
+    return b"\x08%b\x10%b" % (varint(seconds), varint(micros * 1000))
+
+
+def _seconds_and_micros(value: str) -> tuple[int, int]:
+    since = datetime.fromisoformat(value) - _EPOCH
+    return since.days * 86400 + since.seconds, since.microseconds
+
+
+def _write_quantity(value: Any) -> bytes:
+    try:
+        return block(1, b"0" if value is None else str(Quantity.parse(str(value))).encode())
+    except QuantityError as error:
+        raise ProtobufError(str(error)) from error
+
+
+def _write_int_or_string(value: str | int | None) -> bytes:
+    if isinstance(value, str):
+        return b"\x08\1\x10\0" + block(3, value.encode())
+    return b"\x08\0\x10%b\x1a\0" % varint(value or 0)
+
+
+def _write_json(value: Any) -> bytes:
+    return b"" if value is None else block(1, msgspec.json.encode(value))
+
+
+def _write_items(value: Any) -> bytes:
+    return b"".join([block(1, item.encode()) for item in value or ()])
+
+
+SPECIAL_WRITERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
+    _META + "Time": _write_time,
+    _META + "MicroTime": _write_micro_time,
+    _META + "FieldsV1": _write_json,
+    _META + "Verbs": _write_items,
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": _write_quantity,
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _write_int_or_string,
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": _write_json,
+    "io.k8s.api.authentication.v1.ExtraValue": _write_items,
+    "io.k8s.api.authorization.v1.ExtraValue": _write_items,
+    "io.k8s.api.certificates.v1.ExtraValue": _write_items,
+    _APIEXTENSIONS + "JSON": _write_json,
+}
+"""The messages of special JSON, by definition."""

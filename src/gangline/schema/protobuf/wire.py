@@ -72,3 +72,24 @@ def to_signed(value: int, bits: int) -> int:
 
 def truncated_error(at: int) -> ProtobufError:
     return ProtobufError(f"the message ends at byte {at}, in the middle of a value")
+
+
+def varint(value: int) -> bytes:
+    """An unsigned number, or a negative one in two's complement of 64 bits."""
+    if 0 <= value < 128:
+        return _SMALL_VARINTS[value]
+    value &= 0xFFFF_FFFF_FFFF_FFFF
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def block(number: int, content: bytes) -> bytes:
+    """A field whose value is bytes."""
+    return b"%b%b%b" % (varint(number << 3 | BYTES), varint(len(content)), content)
+
+
+_SMALL_VARINTS = [bytes((value,)) for value in range(128)]

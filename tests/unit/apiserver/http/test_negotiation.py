@@ -17,8 +17,11 @@ from gangline.apiserver.http.negotiation import (
 )
 from gangline.apiserver.http.representations import NegotiationError, plain_event
 from gangline.apiserver.registry.object_kind import ObjectKind
+from gangline.apiserver.registry.resources import builtin_resources
 from gangline.apiserver.tables.builtin_rows import builtin_printer
 from gangline.apiserver.tables.table import custom_printer
+from gangline.schema.protobuf.definitions import message_name
+from gangline.schema.protobuf.objects import decode
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LEASES = ObjectKind("coordination.k8s.io/v1", "Lease", builtin_printer("Lease"))
@@ -62,8 +65,8 @@ def refused(accept: str, *, watch: bool = False, **query: str) -> Any:
         "*/*",
         "application/json",
         "application/json, */*",
-        f"{PROTOBUF},application/json",
-        f"{PROTOBUF}, */*",
+        f"application/json,{PROTOBUF}",
+        f"{PROTOBUF};q=0.5, */*;q=0.9",
         "text/html,application/json;q=0.5",
         "application/json;q=0",
         "application/json;stream=watch",
@@ -113,18 +116,16 @@ def test_unknown_media_type_is_refused_by_the_router(accept: str) -> None:
         "application/json;as=Table",
         "application/json;v=v1;g=meta.k8s.io",
         "application/json;stream=foo",
-        PROTOBUF,
         f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io",
     ],
 )
 def test_unknown_view_is_not_acceptable(accept: str) -> None:
-    protobuf = "" if accept.startswith(PROTOBUF) else f", {PROTOBUF}"
     assert refused(accept) == {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": f"only the following media types are accepted: application/json, application/yaml{protobuf}",
+        "message": f"only the following media types are accepted: application/json, application/yaml, {PROTOBUF}",
         "reason": "NotAcceptable",
         "code": 406,
     }
@@ -297,3 +298,65 @@ def test_errors_are_never_converted() -> None:
     indented = error_representation(TABLE, {})
     assert indented.encode_status(status).startswith(b'{\n  "kind"')
     assert error_representation("text/html", {}).content_type == "application/json"
+
+
+# Protobuf
+
+
+@pytest.mark.parametrize(
+    "accept", [PROTOBUF, f"{PROTOBUF},application/json", f"{PROTOBUF}, */*", f"{PROTOBUF};pretty=1"]
+)
+def test_protobuf_is_for_clients_that_name_it_first(accept: str) -> None:
+    chosen = form(accept)
+    assert chosen.content_type == PROTOBUF
+    assert decode(chosen.encode_object(LEASES, lease("a"))) == json.loads(lease("a"))
+    listed = decode(chosen.encode_list(LEASES, [lease("a"), lease("b")], {"resourceVersion": "9", "continue": "c"}))
+    assert (listed["kind"], listed["metadata"]) == ("LeaseList", {"resourceVersion": "9", "continue": "c"})
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["a", "b"]
+
+
+def test_table_falls_back_from_protobuf_to_json() -> None:
+    table = f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,{TABLE}"
+    assert json.loads(form(table).encode_object(LEASES, lease("a")))["kind"] == "Table"
+
+
+def test_custom_resources_have_only_their_metadata_in_protobuf() -> None:
+    def chosen(accept: str) -> Representation:
+        return negotiate(accept, {}, now=lambda: NOW, routed=False)
+
+    with pytest.raises(NegotiationError):
+        chosen(PROTOBUF)
+    assert chosen(f"{PROTOBUF},application/json").is_plain
+    gadget = {"kind": "Gadget", "apiVersion": "example.com/v1", "metadata": {"name": "a"}, "size": 1}
+    partial = chosen(PARTIAL.replace("application/json", PROTOBUF)).encode_object(GADGETS, gadget)
+    assert decode(partial) == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": "a"},
+    }
+
+
+def test_watch_in_protobuf_has_frames() -> None:
+    chosen = form(PROTOBUF, watch=True)
+    assert chosen.stream_type == f"{PROTOBUF};stream=watch"
+    encode = chosen.event_encoder(LEASES)
+    frame = encode("ADDED", lease("a"))
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert frame.endswith(chosen.encode_object(LEASES, lease("a")))
+    assert b"too old" in encode("ERROR", {"kind": "Status", "apiVersion": "v1", "code": 410, "message": "too old"})
+
+
+def test_error_is_in_protobuf_even_of_a_custom_resource() -> None:
+    chosen = error_representation(f"{PROTOBUF},application/json", {})
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404}
+    assert chosen.content_type == PROTOBUF
+    assert decode(chosen.encode_status(status)) == status
+    assert (
+        error_representation(f"{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io", {}).content_type
+        == PLAIN_JSON.content_type
+    )
+
+
+def test_every_built_in_kind_has_a_protobuf_form() -> None:
+    kinds = {(resource.api_version, resource.kind) for resource in builtin_resources()}
+    assert [kind for kind in sorted(kinds) if message_name(*kind) is None] == []

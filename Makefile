@@ -41,6 +41,7 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 	hack/helm.sh
 	hack/promtool.sh
 	hack/kube-state-metrics.sh
+	hack/kwok.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
 
 test-cluster: dev ## install gangline and run jobs in a cluster with real nodes: kubelets, containers, cluster DNS (needs root; builds it the first time)

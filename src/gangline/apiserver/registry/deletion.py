@@ -24,6 +24,7 @@ from gangline.apiserver.store.records import StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
 from gangline.apiserver.users import SERVER_USER, UserInfo
 from gangline.base.clock import Clock
+from gangline.base.tasks import for_each
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 CRD_CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -106,10 +107,10 @@ def crd_terminating_status(crd: JSON, reason_and_message: tuple[str, str], now: 
     """The status of a CRD that is being deleted: with a Terminating condition of this reason and message."""
     status: JSON = dict(crd.get("status") or {})
     conditions = status.get("conditions") or []
-    since = next((item["lastTransitionTime"] for item in conditions if item["type"] == "Terminating"), now)
+    since = next((item["lastTransitionTime"] for item in conditions if item.get("type") == "Terminating"), now)
     reason, message = reason_and_message
     condition = {"type": "Terminating", "status": "True", "lastTransitionTime": since, "reason": reason}
-    others = [item for item in conditions if item["type"] != "Terminating"]
+    others = [item for item in conditions if item.get("type") != "Terminating"]
     return {**status, "conditions": [*others, {**condition, "message": message}]}
 
 
@@ -217,15 +218,21 @@ class Deleter:
         options: DeletionOptions,
         user: UserInfo = SERVER_USER,
     ) -> None:
-        """Delete these objects, as far as they are still there. Raises `StatusError`."""
+        """Delete these objects, as far as they are still there. Raises `StatusError`.
+
+        Several at once, so that they share commits: each commit waits for the disk.
+        """
         context = WriteContext(dry_run=options.dry_run, user=user)
-        for record in records:
+
+        async def delete_one(record: StoreRecord) -> None:
             path = split_path(record.path)
             try:
                 await self._delete(context, served_kind, Key(path.namespace, path.name), options)
             except StatusError as error:
                 if error.code != 404:
                     raise
+
+        await for_each(records, delete_one)
 
     async def _commit(self, served_kind: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
         if step.marked_object is not None and step.marked_object != old:

@@ -189,20 +189,22 @@ class CrdController:
 
 def _has_condition(crd: JSON, type_: str) -> bool:
     conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == type_ and condition["status"] == "True" for condition in conditions)
+    return any(condition.get("type") == type_ and condition.get("status") == "True" for condition in conditions)
 
 
 def _condition_message(crd: JSON) -> str:
     """Why names are not accepted, as the status has it; empty if they are, or nothing is decided."""
     conditions = (crd.get("status") or {}).get("conditions") or ()
-    refused = (item["message"] for item in conditions if (item["type"], item["status"]) == ("NamesAccepted", "False"))
+    refused = (
+        item["message"] for item in conditions if (item.get("type"), item.get("status")) == ("NamesAccepted", "False")
+    )
     message: str = next(refused, "")
     return message
 
 
 def _set_condition(status: JSON, type_: str, value: str, reason: str, message: str, now: str) -> None:
     """Replace the condition of this type. Its transition time is kept while the value is the same."""
-    before = {condition["type"]: condition for condition in status.get("conditions") or []}
+    before = {condition.get("type"): condition for condition in status.get("conditions") or []}
     old = before.pop(type_, None)
     since = old["lastTransitionTime"] if old and old["status"] == value else now
     condition = {"type": type_, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,11 @@ from gangline.api.meta import JSON, Key
 from gangline.apiserver.errors import StatusError
 from gangline.apiserver.registry.deletion import DeletionOptions
 from gangline.apiserver.registry.writes import WriteContext
+from gangline.apiserver.store.paths import collection_prefix
+from gangline.apiserver.store.records import StoreEvent
+from gangline.apiserver.store.sqlite import SqliteJournal
+from gangline.apiserver.store.store import Store
+from gangline.base.clock import SystemClock
 from gangline.testing.clock import FakeClock
 from support.builders.objects import pod_body
 from support.servers.plane import TEST_CALL, RegistryHarness, registry_harness, stored_object
@@ -260,3 +266,24 @@ async def test_removing_the_last_finalizer_deletes_the_object(at: RegistryHarnes
     assert "finalizers" not in freed["metadata"]
     with pytest.raises(StatusError, match="not found"):
         at.get("configmaps", "a")
+
+
+async def test_objects_that_are_deleted_together_share_commits(tmp_path: Path) -> None:
+    commits: list[int] = []
+
+    class CountedJournal(SqliteJournal):
+        def write(self, events: Sequence[StoreEvent], *rest: Any, **options: Any) -> None:
+            commits.append(len(events))
+            super().write(events, *rest, **options)
+
+    async with Store(CountedJournal(tmp_path)) as store:
+        harness = RegistryHarness(store, SystemClock())
+        await harness.create("namespaces", {"metadata": {"name": "ns"}})
+        for number in range(64):
+            await harness.create("configmaps", {"metadata": {"name": f"map-{number}"}})
+        commits.clear()
+        records = store.range(collection_prefix("", "configmaps")).records
+        await harness.registry.delete_all(harness.entry("configmaps"), records, DeletionOptions())
+        assert store.count(collection_prefix("", "configmaps")) == 0
+    assert sum(commits) == 64
+    assert len(commits) <= 16

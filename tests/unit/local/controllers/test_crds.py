@@ -165,3 +165,12 @@ async def test_names_that_become_free_are_accepted(plane: PlaneClient) -> None:
     )
     await plane.call("DELETE", f"{CRDS}/widgets.free.example.com")
     await plane.poll_status("/apis/free.example.com/v1/gadgets", 200)
+
+
+async def test_conditions_without_a_type_are_in_nobodys_way(plane: PlaneClient) -> None:
+    await define(plane)
+    status = (await plane.call("GET", CRD)).body["status"]
+    patch = {"status": {"conditions": [*status["conditions"], {"message": "updated"}]}}
+    assert (await plane.call("PATCH", f"{CRD}/status", patch, media=MERGE)).status == 200
+    assert (await plane.call("DELETE", CRD)).status == 200
+    await plane.poll_status(CRD, 404)

@@ -60,7 +60,7 @@ def crd_update_problems(new: JSON, old: JSON) -> list[FieldProblem]:
     """Problems of changed immutable fields: group and plural always, scope and kind once the CRD is established."""
     fields = [("spec.group", ("group",)), ("spec.names.plural", ("names", "plural"))]
     conditions = (old.get("status") or {}).get("conditions") or ()
-    if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+    if any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
         fields = [("spec.scope", ("scope",)), ("spec.names.kind", ("names", "kind")), *fields]
     return [
         invalid(path, _value_at(new["spec"], steps), IMMUTABLE_MESSAGE)

@@ -45,6 +45,7 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 
 test-cluster: dev ## install gangline and run jobs in a cluster with real nodes: kubelets, containers, cluster DNS (needs root; builds it the first time)
 	hack/test-cluster.sh
+	GANGLINE_REQUIRE_CLUSTER=1 $(BIN)/python -m pytest -m cluster tests/e2e/test_real_kubelet.py
 
 test-first-minutes: dev ## play the README in fresh clones, and the tutorials: every command, every next: line, as root and as an ordinary user
 	$(BIN)/python -m pytest -n $(WORKERS) -m first_minutes tests/e2e/test_first_minutes.py tests/docs
@@ -82,7 +83,7 @@ test-engines: dev ## run pods in containers of podman and docker, with a registr
 	hack/engines.sh
 	GANGLINE_REQUIRE_ENGINES=1 $(BIN)/python -m pytest -m engines tests
 
-test-browser: dev ## the dashboard's pages in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
+test-browser: dev ## the pages of the dashboard and of the documentation in a real browser: three widths, keyboard only, accessibility rules (needs Debian and Node.js; fetches 300 MB the first time)
 	PYTHON=$(abspath $(BIN)/python) hack/browser.sh
 	hack/kubernetes.sh
 	GANGLINE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
@@ -113,6 +114,9 @@ bench-runtime: dev ## decode, cache, watch and request rates, side by side with 
 
 bench-local: dev ## creates, lists, watches, memory and start of our API server, side by side with a real one
 	$(BIN)/python bench/local_bench.py
+
+bench-scale: dev ## our API server with 100,000 pods in its store: start, memory for each pod, lists in pages
+	$(BIN)/python bench/scale_bench.py
 
 bench-stacks: dev ## the stacks of 64 local ranks: under 2 seconds
 	$(BIN)/python bench/stacks_bench.py
@@ -171,8 +175,8 @@ pictures: dev ## redraw docs/images from their text
 web: ## build the dashboard's front end from web/ into the package (needs Node.js)
 	hack/web.sh
 
-docs: ## build the documentation site into site/; a warning is an error (fetches the generator the first time)
-	$(PYTHON) hack/docs_site.py build
+docs: ## build the documentation site into site/, or with VERSION=1.2 into site/1.2; a warning is an error (fetches the generator the first time)
+	$(PYTHON) hack/docs_site.py build $(if $(VERSION),--version $(VERSION))
 
 docs-serve: ## show the documentation site on this machine while you write
 	$(PYTHON) hack/docs_site.py serve

@@ -22,12 +22,17 @@ TICKS = os.sysconf("SC_CLK_TCK")
 LOAD_TIMEOUT = 600.0
 
 
-class Server(Protocol):
-    """A server with its store."""
+class ServerAccess(Protocol):
+    """How a server is reached."""
 
     url: str
     token: str
     ca: Path
+
+
+class Server(ServerAccess, Protocol):
+    """A server with its store."""
+
     startup_seconds: float
     """From the start of its first process until it answers."""
 
@@ -81,7 +86,7 @@ class Gangline:
             return False
 
 
-def call(server: Server, method: str, path: str, body: object = None) -> int:
+def call(server: ServerAccess, method: str, path: str, body: object = None) -> int:
     """One request; its status. Raises OSError without an answer."""
     host, port = server.url.removeprefix("https://").split(":")
     connection = HTTPSConnection(host, int(port), context=ssl.create_default_context(cafile=server.ca))
@@ -106,19 +111,22 @@ def load(server: Server, what: str, *numbers: int) -> Figures:
 
 def cpu(server: Server) -> float:
     """Seconds of CPU that all processes of a server have had."""
-    total = 0
-    for pid in server.pids.values():
-        # After the name, which may have anything in it; the 12th and 13th of what follows are user and system time.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICKS
+    return sum(map(process_cpu, server.pids.values()))
+
+
+def process_cpu(pid: int) -> float:
+    """Seconds of CPU that a process has had."""
+    # After the name, which may have anything in it; the 12th and 13th of what follows are user and system time.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def memory(server: Server) -> dict[str, int]:
     """Bytes in memory, by process."""
-    return {name: _resident(pid) for name, pid in server.pids.items()}
+    return {name: process_memory(pid) for name, pid in server.pids.items()}
 
 
-def _resident(pid: int) -> int:
+def process_memory(pid: int, field: str = "VmRSS") -> int:
+    """Bytes of a process in memory now, or at most (`VmHWM`)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))

@@ -3,6 +3,7 @@
 # CoreDNS, in namespaces of their own. Nothing is installed, no address outside is used, and nothing stays behind.
 #
 #   hack/cluster.sh up                 start it (fetches and builds its programs the first time)
+#   hack/cluster.sh up --server gangline    the same nodes and controllers on our API server
 #   hack/cluster.sh exec -- COMMAND    run a command inside, with kubectl and KUBECONFIG
 #   hack/cluster.sh load FILE.tar...   give images to both nodes: docker or OCI archives
 #   hack/cluster.sh status             say whether it runs
@@ -39,12 +40,13 @@ nodes() {
 
 case ${1:-} in
   up)
+    shift
     packages=$("$here/nodes.sh")
     kubernetes=$("$here/kubernetes.sh" kube-apiserver etcd kubectl kube-controller-manager kube-scheduler kubelet kube-proxy | tail -n 1)
     coredns=$("$here/coredns.sh")
     pause=$("$here/testimages.sh" pause)
     busybox=$("$here/testimages.sh" busybox)
-    nodes up "$folder" --kubernetes "$kubernetes" --packages "$packages" --coredns "$coredns" --pause "$pause" --busybox "$busybox"
+    nodes up "$folder" --kubernetes "$kubernetes" --packages "$packages" --coredns "$coredns" --pause "$pause" --busybox "$busybox" "$@"
     ;;
   down | status | exec | load)
     command=$1

@@ -4,6 +4,9 @@
 with every page of a `folder/*`, and llms.txt. `build` makes site/ of it; a warning is an error. `serve` shows it on
 this machine while you write, and stages again when you call it again.
 
+`build --version 1.2` builds into site/1.2 instead, beside the versions that are there, and lists them in
+site/versions.json, from which each page makes its menu of versions. site/index.html leads to the newest.
+
 The generator comes from requirements/docs.txt, by hash, into an environment in $GANGLINE_CACHE (default:
 ~/.cache/gangline). Without a network both work once that is there. Standard library only.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import html.parser
 import json
 import os
 import re
@@ -19,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +37,9 @@ PINS = ROOT / "requirements" / "docs.txt"
 PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages at the top of the repository that the site has as project/NAME."""
 _FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+_VERSION = r"\d+(\.\d+)*"
+# The word after the language tells our tests how to play a block. The generator takes such a fence for text.
+_TAG = re.compile(r"^(\s*`{3,}\w+) [\w-]+$", re.MULTILINE)
 _LINK = re.compile(r"(\]\(\s*<?)([^)\s>]+)")
 
 
@@ -44,10 +52,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=["stage", "build", "serve"])
     parser.add_argument("--address", default="127.0.0.1:8088", help="where to serve (default: 127.0.0.1:8088)")
+    parser.add_argument("--version", default="", help="build this version into a folder of its name")
     options = parser.parse_args()
     try:
-        stage(STAGE)
-        if options.what == "build":
+        stage(STAGE, options.version)
+        if options.what == "build" and options.version:
+            if SITE.exists() and not (SITE / "versions.json").exists():
+                shutil.rmtree(SITE)  # a site without versions
+            build(STAGE, SITE / options.version)
+            list_versions(SITE)
+        elif options.what == "build":
             build(STAGE, SITE)
         elif options.what == "serve":
             return subprocess.run([generator(), "serve", "--dev-addr", options.address], cwd=STAGE).returncode
@@ -59,8 +73,10 @@ def main() -> int:
     return 0
 
 
-def stage(folder: Path) -> None:
-    """Write what the generator reads into a folder."""
+def stage(folder: Path, version: str = "") -> None:
+    """Write what the generator reads into a folder. Pages of a version have a menu of versions."""
+    if version and not re.fullmatch(_VERSION, version):
+        raise SiteError(f'"{version}" is no version; write it as in: make docs VERSION=1.2')
     if folder.exists():
         shutil.rmtree(folder)
     pages = folder / "docs"
@@ -76,25 +92,101 @@ def stage(folder: Path) -> None:
     (pages / "llms.txt").write_text(llms_text(navigation, pages))
     text = CONFIG.read_text()
     start, end = text.index("nav = ["), text.index("\n]\n", text.index("nav = [")) + 3
-    (folder / "zensical.toml").write_text(f"{text[:start]}nav = {inline_toml(navigation)}\n{text[end:]}")
+    text = f"{text[:start]}nav = {inline_toml(navigation)}\n{text[end:]}"
+    menu = '\n[project.extra.version]\nprovider = "mike"\n' if version else ""  # the form of versions.json
+    (folder / "zensical.toml").write_text(text + menu)
 
 
 def build(folder: Path, site: Path) -> None:
-    """Build what was staged, with warnings as errors, and check that no page loads anything from elsewhere."""
+    """Build what was staged, with warnings as errors. No page may load from elsewhere, and no link may be dead."""
     result = subprocess.run(
-        [generator(), "build", "--clean", "--strict"], cwd=folder, capture_output=True, text=True, errors="replace"
+        [generator(), "build", "--clean", "--strict"],
+        cwd=folder,
+        env=os.environ | {"NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        errors="replace",
     )
     if result.returncode != 0:
         raise SiteError(f"the generator failed:\n{result.stdout}{result.stderr}".rstrip())
     if site.exists():
         shutil.rmtree(site)
+    site.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(folder / "site", site)
+    for page in site.rglob("*.html"):
+        language = "zh" if page.is_relative_to(site / "zh") else "en"
+        page.write_text(accessible(page.read_text(), language))
     loaded = sorted({f"{page.relative_to(site)}: {url}" for page in site.rglob("*.html") for url in loads(page)})
     if loaded:
         raise SiteError("a page loads from elsewhere: " + "; ".join(loaded[:5]))
-    print(
-        f"built {sum(1 for _ in site.rglob('*.html'))} pages: {site.relative_to(ROOT) if site.is_relative_to(ROOT) else site}/index.html"
+    torn = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if "<p>```" in page.read_text())
+    if torn:
+        raise SiteError("a code block is not recognized: " + ", ".join(torn[:5]))
+    dead = dead_links(site)
+    if dead:
+        raise SiteError(f"{len(dead)} dead links: " + "; ".join(dead[:10]))
+    shown = site.relative_to(ROOT) if site.is_relative_to(ROOT) else site
+    print(f"built {sum(1 for _ in site.rglob('*.html'))} pages: {shown}/index.html")
+
+
+def list_versions(site: Path) -> None:
+    """Write the list of the versions in a folder, newest first, and a first page that leads to the newest."""
+    versions = [each.name for each in site.iterdir() if each.is_dir() and re.fullmatch(_VERSION, each.name)]
+    versions.sort(key=lambda name: [int(part) for part in re.findall(r"\d+", name)], reverse=True)
+    entries = [
+        {"version": name, "title": name, "aliases": ["latest"] if not at else []} for at, name in enumerate(versions)
+    ]
+    (site / "versions.json").write_text(json.dumps(entries, indent=2) + "\n")
+    newest = f"{versions[0]}/index.html"
+    (site / "index.html").write_text(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gangline</title>'
+        f'<meta http-equiv="refresh" content="0; url={newest}"></head><body><a href="{newest}">gangline</a></body></html>\n'
     )
+
+
+def accessible(page: str, language: str) -> str:
+    """The page with what the generator leaves out for people who do not see it: its language, headers, names of parts."""
+    page = page.replace('<html lang="en"', f'<html lang="{language}"', 1)
+    page = page.replace('class="md-path" aria-label="Navigation"', 'class="md-path" aria-label="Path"')
+    return re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", page)  # a header without a text is none
+
+
+class PageReader(html.parser.HTMLParser):
+    """Collects what a built page links to, and the anchors that it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.targets.add(value)
+            elif value and (name == "id" or (name == "name" and tag == "a")):
+                self.anchors.add(value)
+
+
+def dead_links(site: Path) -> list[str]:
+    """The links of the built pages whose file or anchor the site does not have. Other hosts are not asked."""
+    pages = {page.resolve(): PageReader(page.read_text()) for page in sorted(site.rglob("*.html"))}
+    dead = []
+    for page, reader in pages.items():
+        for target in sorted(reader.targets):
+            address = urllib.parse.urlsplit(target)
+            if address.scheme or address.netloc or page.name == "404.html":
+                continue
+            file = (page.parent / urllib.parse.unquote(address.path)).resolve() if address.path else page
+            if file.is_dir():
+                file /= "index.html"
+            anchor = urllib.parse.unquote(address.fragment)
+            known = pages[file].anchors if file in pages else None
+            # "__" begins the names of the theme's own switches.
+            if not file.exists() or (anchor and known is not None and anchor not in known and anchor[:2] != "__"):
+                dead.append(f"{page.relative_to(site.resolve())}: {target}")
+    return dead
 
 
 def loads(page: Path) -> Iterator[str]:
@@ -130,6 +222,7 @@ def with_local_links(text: str, source: Path, page: Path, pages: Path) -> str:
     for line in text.splitlines(keepends=True):
         mark = _FENCE.match(line)
         if mark and (not fence or line.strip().startswith(fence)):
+            line = line if fence else _TAG.sub(r"\1", line)
             fence = "" if fence else mark[1]
         elif not fence:
             line = _LINK.sub(lambda found: found[1] + _new_target(found[2], source, page, pages), line)

@@ -1,4 +1,4 @@
-"""Draws docs/images/*.svg from the text beside them. Standard library only; the same text gives the same bytes.
+"""Draws docs/images/*.svg from the text beside them. The same text gives the same bytes.
 
     python hack/pictures.py          draw everything again
     python hack/pictures.py --demo   film `gangline demo` first, into docs/images/demo.txt
@@ -16,6 +16,9 @@ package map come from the import contract in pyproject.toml; the text only says 
 
 import argparse
 import codecs
+import json
+import lzma
+import re
 import sys
 import tempfile
 import time
@@ -442,9 +445,27 @@ def record() -> str:
     return write_session(frames)
 
 
+def recorded_team(source: str) -> str:
+    """The timeline of a recorded run (hack/timelines.py), as gangline draws it for notebooks, on a card."""
+    from gangline.timeline.build import team_timeline
+    from gangline.timeline.model import TimedVersion
+    from gangline.timeline.svg import timeline_svg
+
+    words = {line.verb: line.text for line in read(source)}
+    recording = json.loads(lzma.decompress((ROOT / words["recording"]).read_bytes()))
+    versions = [TimedVersion(line["at"], line["path"], line["body"]) for line in recording]
+    drawn = timeline_svg(team_timeline(versions, versions[-1].at), 800)
+    inner = re.sub(r'^<svg xmlns="[^"]*"', '<svg x="12" y="52" class="inner"', drawn)
+    height = float(drawn.partition('height="')[2].partition('"')[0])
+    body = [text(Point(24, 34), words["heading"], "name"), inner]
+    dark = f"@media (prefers-color-scheme:dark){{.inner{{color:{INK[1]}}}}}"
+    whole = svg(824, height + 64, words["title"], words["desc"], body)
+    return whole.replace("</style>", f".inner{{color:{INK[0]}}}.inner text[stroke]{{stroke:#fff}}{dark}</style>", 1)
+
+
 def drawings() -> dict[str, str]:
     """Every picture by its file name, from the text as it is now."""
-    styles = {"package-map": package_map, "demo": session}
+    styles = {"package-map": package_map, "demo": session, "healed-team": recorded_team}
     return {
         f"{source.stem}.svg": styles.get(source.stem, diagram)(source.read_text(encoding="utf-8"))
         for source in sorted(IMAGES.glob("*.txt"))

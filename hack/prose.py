@@ -1,7 +1,8 @@
-"""Checks the prose of pages that teach: words of old habits, and how easy they are to read.
+"""Checks the prose of the pages that people wrote: words of old habits, and how easy they are to read.
 
-python hack/prose.py            print every finding; exit 1 if there is one
-python hack/prose.py --scores   print the reading ease of each page as well
+python hack/prose.py                      print every finding; exit 1 if there is one
+python hack/prose.py --scores             print the reading ease and the words per sentence of each page as well
+python hack/prose.py --compare COMMIT     print a table of both, at a commit and now
 
 Reading ease is Flesch's: 206.835 - 1.015 words per sentence - 84.6 syllables per word; 60 is plain English. Code, tables,
 headings and names in backticks do not count, because nobody can choose simpler ones.
@@ -9,14 +10,17 @@ headings and names in backticks do not count, because nobody can choose simpler 
 
 import argparse
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("tutorials", "how-to", "doors")
-"""Folders below docs/ whose pages are checked. docs/index.md is one of them, too."""
+FOLDERS = (".", "tutorials", "how-to", "doors", "reference", "runtime", "runbooks")
+"""Folders of docs/ whose pages are checked. Decisions are history, and the pages of rules are generated."""
+NOT_CHECKED = ("benchmarks.md", "reference/fields.md", "reference/labels.md", "reference/python.md")
+"""A record of measurements, and generated pages."""
 MIN_EASE = 60.0
 MAX_WORDS = 32
 """The words of the longest sentence."""
@@ -51,8 +55,9 @@ class Finding(NamedTuple):
 
 
 def checked_pages(docs: Path = ROOT / "docs") -> list[Path]:
-    """The pages that teach."""
-    return [docs / "index.md", *(page for folder in FOLDERS for page in sorted((docs / folder).glob("*.md")))]
+    """The pages that people wrote for people."""
+    pages = (page for folder in FOLDERS for page in sorted((docs / folder).glob("*.md")))
+    return [page for page in pages if str(page.relative_to(docs)) not in NOT_CHECKED]
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
@@ -106,6 +111,25 @@ def reading_ease(text: str) -> float:
     return 206.835 - 1.015 * len(words) / len(parts) - 84.6 * sum(map(syllables, words)) / len(words)
 
 
+def sentence_words(text: str) -> float:
+    """The words of an average sentence; 0 for a page without prose."""
+    parts = sentences(text)
+    return sum(len(_WORD.findall(part)) for part in parts) / len(parts) if parts else 0.0
+
+
+def comparison(commit: str) -> Iterator[str]:
+    """A table of the checked pages: what they measure now, and what they did at a commit, if they were there."""
+    yield "| page | reading ease before | now | words per sentence before | now |"
+    yield "| --- | --- | --- | --- | --- |"
+    for page in checked_pages():
+        name = str(page.relative_to(ROOT))
+        shown = subprocess.run(["git", "show", f"{commit}:{name}"], cwd=ROOT, capture_output=True, text=True)
+        before = shown.stdout if shown.returncode == 0 else ""
+        old = (f"{reading_ease(before):.0f}", f"{sentence_words(before):.1f}") if before else ("", "")
+        text = page.read_text()
+        yield f"| `{name}` | {old[0]} | {reading_ease(text):.0f} | {old[1]} | {sentence_words(text):.1f} |"
+
+
 def syllables(word: str) -> int:
     """The syllables of an English word, counted by its groups of vowels."""
     word = re.sub(r"'s?$", "", word.lower())
@@ -120,13 +144,19 @@ def syllables(word: str) -> int:
 def main() -> int:
     """Print what is wrong. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--scores", action="store_true", help="print the reading ease of each page")
+    parser.add_argument(
+        "--scores", action="store_true", help="print the reading ease and words per sentence of each page"
+    )
+    parser.add_argument("--compare", metavar="COMMIT", help="print a table: at that commit, and now")
     options = parser.parse_args()
+    if options.compare:
+        print("\n".join(comparison(options.compare)))
+        return 0
     wrong = list[Finding]()
     for page in checked_pages():
         text, name = page.read_text(), str(page.relative_to(ROOT))
         if options.scores:
-            print(f"{reading_ease(text):5.0f}  {name}")
+            print(f"{reading_ease(text):5.0f} {sentence_words(text):5.1f}  {name}")
         wrong += findings(name, text)
     for finding in wrong:
         print(finding)

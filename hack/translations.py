@@ -5,6 +5,7 @@ python hack/translations.py --accept  record that every translation matches its 
 
 The first line of a translation names its source: <!-- translation of docs/index.md -->. docs/zh/sources.json has a hash
 of each source as it was when the translation was last brought up to date. Code blocks must be the same in both.
+docs/zh/commands.json has the one-line summary of each command in both languages; docs/zh/commands.md is written from it.
 """
 
 import argparse
@@ -14,11 +15,25 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TRANSLATIONS = ROOT / "docs" / "zh"
 RECORD = TRANSLATIONS / "sources.json"
+COMMANDS = TRANSLATIONS / "commands.json"
+COMMANDS_PAGE = TRANSLATIONS / "commands.md"
 _SOURCE = re.compile(r"\A<!-- translation of (\S+) -->\n")
+_EXIT_CODES = """## 退出码
+
+| 退出码 | 含义 |
+| --- | --- |
+| 0 | 成功 |
+| 1 | 输入或用法有错误 |
+| 100 | 任务失败 |
+| 101 | 没有按时完成 |
+| 102 | 没有这个任务 |
+| 103 | 任务被删除 |
+| 130 | 被中断 |"""
 _BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -48,11 +63,26 @@ def problems(recorded: dict[str, str]) -> Iterator[str]:
             yield f"{page.relative_to(ROOT)}: has other code blocks than {name}"
 
 
+def commands_page(summaries: dict[str, Any]) -> str:
+    """The page with what `gangline --help` says, from the summaries in both languages."""
+    lines = [
+        f"<!-- translation of {COMMANDS.relative_to(ROOT)} -->",
+        "# 命令一览",
+        "",
+        "`gangline --help` 的中文摘要。每个命令都有例子：`gangline 命令 --help`。全部细节：[命令行](../cli.md)（英文）。",
+    ]
+    for section in summaries["sections"].values():
+        lines += ["", f"## {section['zh']}", "", "| 命令 | 作用 |", "| --- | --- |"]
+        lines += [f"| `gangline {name}` | {each['zh']} |" for name, each in section["commands"].items()]
+    return "\n".join([*lines, "", _EXIT_CODES, ""])
+
+
 def main() -> int:
     """List or record. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--accept", action="store_true", help="record the sources as they are now")
     if parser.parse_args().accept:
+        COMMANDS_PAGE.write_text(commands_page(json.loads(COMMANDS.read_text())))
         hashes = {str(source.relative_to(ROOT)): text_hash(source.read_text()) for source in sources().values()}
         RECORD.write_text(json.dumps(hashes, indent=2) + "\n")
     lines = list(problems(json.loads(RECORD.read_text())))

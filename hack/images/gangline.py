@@ -49,6 +49,8 @@ _UNUSED_PYTHON = re.compile(
 
 # Parts of gangline that are of no use in a cluster: the embedded control plane, notebooks, tools for tests.
 _LAPTOP = ("apiserver", "local", "node", "notebook", "testing")
+# Except for its HTTP server, which receives progress.
+_SHARED = ("apiserver/__init__.py", "apiserver/serving/")
 
 # Imports the rest of gangline, and what it imports inside of functions. Some of that is optional and not in the image.
 _LOAD = f"""
@@ -118,10 +120,11 @@ def build_layers(inputs: Path, platforms: Sequence[str], scratch: Path) -> dict[
     trees = layer_trees(read[here])
     compiler = Compiler(trees["Debian packages"], here, scratch)
     laptop = tuple(f"{SITE}/gangline/{each}/" for each in _LAPTOP)
+    shared = tuple(f"{SITE}/gangline/{each}" for each in _SHARED)
     loaded = {
         each
         for each in compiler.loaded(trees["Python packages"] | trees["gangline"], _LOAD)
-        if not each.startswith(laptop)
+        if not each.startswith(laptop) or each.startswith(shared)
     }
     return {
         each: Built(

@@ -11,10 +11,10 @@ from gangline.api.core import ConfigMap, Namespace
 from gangline.api.meta import JSON, Key
 from gangline.api.scheme import CORE_SCHEME, Resource
 from gangline.apiserver.auth.role_index import RBAC_GROUP
+from gangline.apiserver.http.watch import MAX_BACKLOG
 from gangline.apiserver.store.errors import DiskFull
 from gangline.apiserver.store.paths import object_path
 from gangline.apiserver.store.records import StoreRecord, StoreWrite
-from gangline.apiserver.store.store import MAX_WATCH_BACKLOG
 from gangline.base.clock import SystemClock
 from gangline.kube.errors import NotFound
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
@@ -88,12 +88,12 @@ async def test_secret_gets_its_token_when_there_is_space_again(
 
 
 async def test_flood_of_secrets_does_not_end_the_plane(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More changes than a watch keeps, while the controller waits for one write."""
+    """More changes than a watch of a client keeps, while the controller waits for one write."""
     disk = Disk(cluster, monkeypatch)
     disk.gate.clear()
     await cluster.client.create(SECRETS, token_secret("first"))
-    step = MAX_WATCH_BACKLOG // 4
-    for start in range(0, MAX_WATCH_BACKLOG + step, step):
+    step = MAX_BACKLOG // 4
+    for start in range(0, MAX_BACKLOG + step, step):
         names = [f"flood-{number}" for number in range(start, start + step)]
         bodies = [{**token_secret(name), "type": "Opaque"} for name in names]
         writes = [

@@ -18,7 +18,7 @@ from gangline.kube.transport.http import HttpTransport
 from gangline.local.plane import PlaneSettings, control_plane
 from support.cluster.kubelet import fake_kubelet, find_fake_kubelet
 from support.requirements import skip_or_fail
-from support.servers.real import RealServer
+from support.servers.real import RealServer, find_assets
 
 REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("real")])
 
@@ -40,6 +40,17 @@ async def server(
     async with Store() as store, control_plane(store, settings, SystemClock()) as plane:
         stores.append(store)
         yield plane.connection
+
+
+@pytest.fixture(scope="module")
+def managed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """A real server with kube-controller-manager."""
+    if find_assets() is None:
+        skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
+    with RealServer(directory=tmp_path_factory.mktemp("managed"), controller_manager=True) as server:
+        if not server.has_controller_manager:
+            skip_or_fail("kube-controller-manager not found: run hack/kubernetes.sh")
+        yield server
 
 
 @pytest.fixture

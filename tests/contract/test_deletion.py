@@ -1,7 +1,7 @@
 """Deletion of namespaces and owners: our controllers beside kube-controller-manager's."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ from gangline.base.clock import SystemClock
 from gangline.kube.config.connection import load_connection
 from gangline.local.plane import PlaneSettings, control_plane
 from support.cluster.caller import MERGE_PATCH, Caller
-from support.requirements import skip_or_fail
 from support.servers.plane import widget_crd
-from support.servers.real import RealServer, find_assets
+from support.servers.real import RealServer
 from support.waiting import wait_until
 
 JSON = dict[str, Any]
@@ -22,17 +21,6 @@ REAL = pytest.param("real", marks=[pytest.mark.real, pytest.mark.xdist_group("re
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SPACES = "/api/v1/namespaces"
 HOLD = "example.com/hold"
-
-
-@pytest.fixture(scope="module")
-def managed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    """A real server with kube-controller-manager."""
-    if find_assets() is None:
-        skip_or_fail("real Kubernetes not found: run hack/kubernetes.sh or set KUBEBUILDER_ASSETS")
-    with RealServer(directory=tmp_path_factory.mktemp("managed"), controller_manager=True) as server:
-        if not server.has_controller_manager:
-            skip_or_fail("kube-controller-manager not found: run hack/kubernetes.sh")
-        yield server
 
 
 @pytest.fixture(params=[REAL, "embedded"])

@@ -16,6 +16,7 @@ from gangline.api.kubeflow.training import JobKind
 from gangline.api.meta import JSON
 from gangline.apiserver.audit.rights import read_events, used_rights
 from gangline.install.rules import (
+    DIAGNOSIS_CLUSTER_RULES,
     RBAC_GROUP,
     Feature,
     lease_rules,
@@ -374,6 +375,24 @@ def test_the_watch_for_hangs_needs_the_rights_of_its_features(
     used = {(right.verb, right.group, right.resource, right.subresource) for right in used_by_operator(server, account)}
     assert ("list", "metrics.k8s.io", "pods", "") in used
     assert ("get", "", "pods", "exec") in used or ("create", "", "pods", "exec") in used
+
+
+def test_recovery_reads_events_and_nodes_with_the_rights_of_its_diagnosis(
+    server: EmbeddedServer, account: str, tmp_path: Path
+) -> None:
+    nodes = {
+        "kind": "ClusterRole",
+        "metadata": {"name": "gangline-operator-diagnosis-nodes"},
+        "rules": rules_json(DIAGNOSIS_CLUSTER_RULES),
+    }
+    grant(server, account, [*roles(Feature.CORE, Feature.DIAGNOSIS), nodes])
+    with running_operator(server, tmp_path, "--leader-elect", "--enable-scheme=tfjob", context=account) as operator:
+        submit(server, TRAINING_KINDS[0], "bug", "echo what is wrong; exit 1", recovery="auto")
+        wait_for(server, TRAINING_KINDS[0], "bug", "Failed")
+        assert operator.ended(signal.SIGTERM) == 0
+        assert refusals(operator) == []
+    used = {(right.verb, right.group, right.resource) for right in used_by_operator(server, account)}
+    assert {("list", "events.k8s.io", "events"), ("get", "", "nodes")} <= used
 
 
 MPI_V2 = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"

@@ -1,9 +1,7 @@
 """Containers that are added to a running pod, and pods that get other resources while they run."""
 
 import asyncio
-import logging
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +14,11 @@ from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Invalid
 from gangline.kube.pods import PodSubresources
 from gangline.kube.transport.api import Request
-from gangline.local.cluster import LocalCluster
-from support.cluster.streams import WAIT, create_pod, sh, sleeper, stream_cluster, wait_for_phase
+from support.cluster.streams import WAIT, create_pod, sh, sleeper, wait_for_phase
 from support.waiting import wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 STRATEGIC = "application/strategic-merge-patch+json"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[LocalCluster]:
-    async with stream_cluster(tmp_path) as running:
-        yield running
-    assert not [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
-
-
-@pytest.fixture
-def client(cluster: LocalCluster) -> Client:
-    return cluster.client
 
 
 async def read(client: Client, name: str = "p") -> JSON:

@@ -16,7 +16,7 @@ import pytest
 
 from gangline.api.codec.codec import to_json
 from gangline.api.kubeflow.kinds import PYTORCHJOB, PyTorchJob
-from gangline.api.kubeflow.training import Failure
+from gangline.api.kubeflow.training import Failure, JobPhase
 from gangline.api.meta import JSON, Key
 from gangline.base.clock import SystemClock
 from gangline.cli.follow.follower import Follower
@@ -75,14 +75,14 @@ def team(name: str, folder: Path, plan: dict[str, Any]) -> JSON:
 
 
 async def first_failing_rank(plane: LocalCluster, name: str, folder: Path, plan: dict[str, Any]) -> int | None:
-    """Run a team to its end. Returns the rank that its status names."""
+    """Run a team to its end. Returns the rank that its status names when nothing can correct it any more."""
     folder.mkdir()  # noqa: ASYNC240 - of a test
     (folder / "plan.json").write_text(json.dumps(plan))
     await plane.client.create(PyTorchJob, team(name, folder, plan))
     key = Key("default", name)
 
     async def has_ended() -> bool:
-        return (await plane.client.get(PyTorchJob, key)).status.finished
+        return (await plane.client.get(PyTorchJob, key)).status.phase == JobPhase.FAILED
 
     await wait_until(has_ended, seconds=600)
     failure = (await plane.client.get(PyTorchJob, key)).status.first_failure

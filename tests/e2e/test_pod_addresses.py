@@ -1,12 +1,9 @@
 """Addresses of pods that share the machine's network, and cluster IPs of their services."""
 
 import asyncio
-import logging
 import sys
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,9 +15,8 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Invalid
 from gangline.kube.pods import PodSubresources
 from gangline.kube.transport.api import Request
-from gangline.local.cluster import LocalCluster
 from gangline.node.network.loopback_addresses import LoopbackAddresses, can_bind
-from support.cluster.streams import WAIT, create_pod, stream_cluster, wait_for_phase
+from support.cluster.streams import WAIT, create_pod, wait_for_phase
 from support.servers.real import free_ports
 from support.waiting import wait_until
 
@@ -43,18 +39,6 @@ ASK = (
     "    s.sendall(b'hello'); s.shutdown(socket.SHUT_WR)\n"
     "    print(s.makefile().read())\n"
 )
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[LocalCluster]:
-    async with stream_cluster(tmp_path) as running:
-        yield running
-    assert not [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
-
-
-@pytest.fixture
-def client(cluster: LocalCluster) -> Client:
-    return cluster.client
 
 
 async def named_pod(client: Client, name: str, host: str = "", port: int = 0) -> tuple[str, int]:

@@ -1,7 +1,6 @@
 """The proxies of pods, services and nodes, and the metrics of server and node."""
 
 import asyncio
-import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -18,7 +17,7 @@ from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
 from gangline.kube.transport.api import Request
 from gangline.local.cluster import LocalCluster
-from support.cluster.streams import WAIT, create_pod, http_server, sleeper, stream_cluster, wait_for_phase
+from support.cluster.streams import WAIT, create_pod, http_server, sleeper, wait_for_phase
 from support.waiting import wait_until
 
 NAMESPACE = "/api/v1/namespaces/default"
@@ -55,18 +54,6 @@ async def main():
     await asyncio.sleep(1000)
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[LocalCluster]:
-    async with stream_cluster(tmp_path) as running:
-        yield running
-    assert not [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
-
-
-@pytest.fixture
-def client(cluster: LocalCluster) -> Client:
-    return cluster.client
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -17,7 +16,7 @@ from gangline.api.meta import JSON, Key
 from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
 from gangline.local.cluster import LocalCluster
-from support.cluster.streams import WAIT, create_pod, sh, sleeper, stream_cluster, wait_for_phase
+from support.cluster.streams import WAIT, create_pod, sh, sleeper, wait_for_phase
 from support.servers.spdy_client import RawResponse, SpdyClient, raw_request, read_head, spdy_client
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -33,18 +32,6 @@ ECHO = (
     "    taken.sendall(data.upper())\n"
     "    taken.close()\n"
 )
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[LocalCluster]:
-    async with stream_cluster(tmp_path) as running:
-        yield running
-    assert not [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
-
-
-@pytest.fixture
-def client(cluster: LocalCluster) -> Client:
-    return cluster.client
 
 
 def command(*words: str, **flags: str) -> list[tuple[str, str]]:

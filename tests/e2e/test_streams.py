@@ -1,11 +1,9 @@
 """Logs of pods and commands in them, on the embedded plane: through our client, and through the real kubectl."""
 
 import asyncio
-import logging
 import os
 import sys
 import termios
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,21 +29,8 @@ from support.cluster.streams import (
     newest,
     sh,
     sleeper,
-    stream_cluster,
     wait_for_phase,
 )
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[LocalCluster]:
-    async with stream_cluster(tmp_path) as running:
-        yield running
-    assert not [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
-
-
-@pytest.fixture
-def client(cluster: LocalCluster) -> Client:
-    return cluster.client
 
 
 @pytest.fixture

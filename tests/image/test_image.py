@@ -184,13 +184,16 @@ def test_commands_for_a_cluster_are_there(container: Path, command: str) -> None
 
 
 LOOK = """
+import sys
 import gangline.operator.main, gangline.operator.operator_process, gangline.operator.scheduler_process
 import gangline.scheduler.scheduler
-import importlib.util, json, pathlib, ssl, sys, zoneinfo
+parts = [name for name in sys.modules if name.startswith("gangline.apiserver")]
+import gangline.operator.progress.endpoint
+import importlib.util, json, pathlib, ssl, zoneinfo
 sources = {getattr(each, "__file__", None) or "" for each in list(sys.modules.values())}
 slow = [each for each in sources if each.endswith(".py") and not pathlib.Path(importlib.util.cache_from_source(each)).exists()]
 authorities = len(ssl.create_default_context().get_ca_certs())
-print(json.dumps({"sources": len(sources), "slow": slow, "authorities": authorities, "zone": str(zoneinfo.ZoneInfo("Europe/Berlin"))}))
+print(json.dumps({"sources": len(sources), "slow": slow, "server": parts, "authorities": authorities, "zone": str(zoneinfo.ZoneInfo("Europe/Berlin"))}))
 """
 
 
@@ -200,6 +203,7 @@ def test_servers_load_byte_code_and_trust_the_usual_authorities(container: Path)
     seen = json.loads(done.stdout)
     assert seen["sources"] > 100
     assert seen["slow"] == []
+    assert seen["server"] == []
     assert seen["authorities"] > 100
     assert seen["zone"] == "Europe/Berlin"
 

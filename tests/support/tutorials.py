@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,21 +79,30 @@ def _one_space(text: str) -> str:
     return re.sub(r"[ \t]+", " ", text)
 
 
-def follow(page: str, shell: PersonShell, folder: Path) -> list[str]:
+def follow(
+    page: str,
+    shell: PersonShell,
+    folder: Path,
+    *,
+    omit: Collection[str] = ("setup", "other-terminal", "cluster"),
+    after: Callable[[str], None] = lambda command: None,
+) -> list[str]:
     """Do everything that a page says, in a shell that stands in a folder. Returns the commands typed.
 
-    Blocks with the tag `setup` or `other-terminal` are left out: the caller has made that environment, and there is
-    one terminal.
+    Blocks with a tag of `omit` are left out: the caller has made that environment, or there is one terminal. `after`
+    is called with each command that was typed.
     """
     for step in tutorial_steps(page):
         if isinstance(step, SavedFile):
             (folder / step.name).write_text(step.content)
-        elif step.tag not in ("setup", "other-terminal"):
-            _type(shell, step)
+        elif step.tag not in omit:
+            type_step(shell, step)
+            after(step.command)
     return shell.typed
 
 
-def _type(shell: PersonShell, step: TypedCommand) -> None:
+def type_step(shell: PersonShell, step: TypedCommand) -> None:
+    """Type a command, and look again until it prints what the page shows."""
     codes = FAILING_CODES if step.tag == "fails" else ()
     deadline = time.monotonic() + LOOK_SECONDS
     while True:
@@ -103,6 +112,14 @@ def _type(shell: PersonShell, step: TypedCommand) -> None:
             return
         may_look_again = _LOOK.match(step.command) and time.monotonic() < deadline
         assert may_look_again, f"$ {step.command}\nis to print {missing}, and printed:\n{output}"
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """Build the wheel of this repository into a folder, as `make dist` does."""
+    words = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
+    subprocess.run([sys.executable, "-m", *words], check=True)
+    (wheel,) = folder.glob("gangline-*.whl")
+    return wheel
 
 
 def make_environment(folder: Path, python: Path, packages: Sequence[Path]) -> Path:

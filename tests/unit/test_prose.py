@@ -1,4 +1,4 @@
-"""The pages that teach are plain English, and hack/prose.py notices those that are not."""
+"""The pages are plain English, and hack/prose.py notices those that are not."""
 
 import importlib.util
 from pathlib import Path
@@ -22,7 +22,7 @@ PROSE = loaded()
 
 
 @pytest.mark.parametrize("page", PROSE.checked_pages(), ids=lambda page: str(page.relative_to(ROOT / "docs")))
-def test_a_page_that_teaches_is_plain_english(page: Path) -> None:
+def test_a_page_is_plain_english(page: Path) -> None:
     assert [str(finding) for finding in PROSE.findings(page.name, page.read_text())] == []
 
 
@@ -55,3 +55,15 @@ def test_code_and_names_do_not_count() -> None:
 )
 def test_syllables_are_counted(word: str, count: int) -> None:
     assert PROSE.syllables(word) == count
+
+
+def test_words_per_sentence_are_counted() -> None:
+    assert PROSE.sentence_words("One two three. Four five.\n") == 2.5
+    assert PROSE.sentence_words("```text\ncode\n```\n") == 0.0
+
+
+def test_a_comparison_has_both_figures_of_every_page() -> None:
+    rows = list(PROSE.comparison("HEAD"))[2:]
+    assert len(rows) == len(PROSE.checked_pages())
+    row = next(row for row in rows if "`docs/jobs.md`" in row)
+    assert all(cell.strip() for cell in row.strip("|").split("|"))

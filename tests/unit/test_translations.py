@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gangline.cli.main import COMMAND_SECTIONS, COMMANDS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,6 +31,25 @@ def test_no_translation_is_older_than_its_source() -> None:
 def test_the_home_page_and_all_tutorials_are_translated() -> None:
     tutorials = (ROOT / "docs" / "tutorials").glob("*.md")
     assert {ROOT / "docs" / "index.md", *tutorials} <= set(TRANSLATIONS.sources().values())
+
+
+def test_ten_how_to_pages_are_translated() -> None:
+    how_to = ROOT / "docs" / "how-to"
+    assert sum(source.parent == how_to for source in TRANSLATIONS.sources().values()) >= 10
+
+
+def test_the_summaries_of_all_commands_are_translated_as_they_are_now() -> None:
+    sections = json.loads(TRANSLATIONS.COMMANDS.read_text())["sections"]
+    translated = {title: tuple(section["commands"]) for title, section in sections.items()}
+    assert translated == COMMAND_SECTIONS
+    english = {name: each["en"] for section in sections.values() for name, each in section["commands"].items()}
+    assert english == {name: COMMANDS[name][1] for names in COMMAND_SECTIONS.values() for name in names}
+
+
+def test_the_page_of_commands_is_written_from_its_summaries() -> None:
+    summaries = json.loads(TRANSLATIONS.COMMANDS.read_text())
+    hint = "python hack/translations.py --accept"
+    assert TRANSLATIONS.COMMANDS_PAGE.read_text() == TRANSLATIONS.commands_page(summaries), hint
 
 
 def test_a_source_that_changed_is_noticed() -> None:

@@ -78,6 +78,10 @@ app.kubernetes.io/component: scheduler
 {{- printf "%s-operator-hang-stacks" (include "gangline.fullname" .) -}}
 {{- end -}}
 
+{{- define "gangline.operator-diagnosis.fullname" -}}
+{{- printf "%s-operator-diagnosis" (include "gangline.fullname" .) -}}
+{{- end -}}
+
 {{- define "gangline.operator-volcano.fullname" -}}
 {{- printf "%s-operator-volcano" (include "gangline.fullname" .) -}}
 {{- end -}}
@@ -104,6 +108,10 @@ app.kubernetes.io/component: scheduler
 
 {{- define "gangline.operator-progress.fullname" -}}
 {{- printf "%s-operator-progress" (include "gangline.fullname" .) -}}
+{{- end -}}
+
+{{- define "gangline.operator-diagnosis-nodes.fullname" -}}
+{{- printf "%s-operator-diagnosis-nodes" (include "gangline.fullname" .) -}}
 {{- end -}}
 
 {{- define "gangline.edit.fullname" -}}

@@ -111,6 +111,14 @@ _FIELDS_BY_KIND: Final[Mapping[tuple[str, str], SelectableFields]] = MappingProx
         ("certificates.k8s.io/v1", "CertificateSigningRequest"): SelectableFields(
             {**_NAME_FIELD, "spec.signerName": field_reader("spec.signerName")}
         ),
+        ("resource.k8s.io/v1", "ResourceSlice"): SelectableFields(
+            {
+                **_NAME_FIELD,
+                "spec.nodeName": field_reader("spec.nodeName"),
+                "spec.driver": field_reader("spec.driver"),
+            },
+            "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}",
+        ),
     }
 )
 

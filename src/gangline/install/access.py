@@ -30,6 +30,7 @@ from gangline.install.nodes import (
     When,
 )
 from gangline.install.rules import (
+    DIAGNOSIS_CLUSTER_RULES,
     HISTORY_RULES,
     METRICS_AUTH_RULES,
     METRICS_READER_RULE,
@@ -154,12 +155,14 @@ _OTHER_GANG_SCHEDULER = Both(
         )
     ),
 )
+_DIAGNOSIS: Condition = Value("recovery.diagnosis")
 _OPTIONAL_FEATURES: Mapping[Feature, Condition] = {
     Feature.MPI: Value("rbac.mpiJobs"),
     Feature.MPI_ACCOUNT: Value("mpiLauncherServiceAccount"),
     Feature.MPI_V2: Value("mpiV2beta1"),
     Feature.HANG_WATCH: HANG_WATCH,
     Feature.HANG_STACKS: HANG_STACKS,
+    Feature.DIAGNOSIS: _DIAGNOSIS,
     Feature.VOLCANO: Contains(_GANG_SCHEDULER, "volcano"),
     Feature.SCHEDULER_PLUGINS: _OTHER_GANG_SCHEDULER,
     Feature.KUBERNETES: Contains(_GANG_SCHEDULER, "kubernetes"),
@@ -209,6 +212,7 @@ OPERATOR_ROLES: tuple[Node, ...] = (
     ),
     *_granted(Value("crds.byOperator"), OPERATOR, _rule_nodes(crd_rules(_CRD_NAMES)), None, "-install-crds"),
     *_granted(PROGRESS, OPERATOR, _rule_nodes(PROGRESS_RULES), None, "-progress"),
+    *_granted(Both(CLUSTER_WIDE, _DIAGNOSIS), OPERATOR, _rule_nodes(DIAGNOSIS_CLUSTER_RULES), None, "-diagnosis-nodes"),
 )
 
 USER_ROLES: tuple[Node, ...] = tuple(_user_role(role) for role in job_roles(TRAINING_KINDS))

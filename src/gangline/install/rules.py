@@ -59,6 +59,8 @@ class Feature(StrEnum):
     """Jobs that hang are found, sooner where the cluster says how much CPU its pods use."""
     HANG_STACKS = "hang-stacks"
     """`--hang-stacks`: where the processes of such a job stand is read in its pods."""
+    DIAGNOSIS = "diagnosis"
+    """`runPolicy.recovery` looks at the events about a job that failed."""
     GANGLINE = "gangline"
     """Gangs of `gangline scheduler`."""
     VOLCANO = "volcano"
@@ -175,6 +177,14 @@ OPERATOR_RULES: dict[Feature, tuple[Rule, ...]] = {
             verbs=("create", "get"),
         ),
     ),
+    Feature.DIAGNOSIS: (
+        Rule(
+            why="Recovery: the events about a job that failed tell more about the cause.",
+            groups=("events.k8s.io",),
+            resources=("events",),
+            verbs=("list",),
+        ),
+    ),
     Feature.GANGLINE: _group_rules(GANG_GROUP, ("podgroups",), "the gang scheduler of gangline"),
     Feature.VOLCANO: _group_rules("scheduling.volcano.sh", ("podgroups",), "Volcano"),
     Feature.SCHEDULER_PLUGINS: _group_rules("scheduling.x-k8s.io", ("podgroups",), "scheduler-plugins"),
@@ -257,6 +267,15 @@ PROGRESS_RULES = (
     ),
 )
 """What the endpoint for progress needs of the operator, for a ClusterRole. It annotates pods, which are its own."""
+
+DIAGNOSIS_CLUSTER_RULES = (
+    Rule(
+        why="Recovery: whether the nodes of a job that failed are ready, and how much memory they have.",
+        resources=("nodes",),
+        verbs=("get", "list"),
+    ),
+)
+"""What else the diagnosis of a failure reads, for a ClusterRole."""
 
 METRICS_READER_RULE: JSON = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 """What a scraper needs of metrics that are secure, for the ClusterRole `gangline-metrics-reader`."""

@@ -258,6 +258,18 @@ class HangWatchValues(ValuesStruct, frozen=True, kw_only=True):
     ] = False
 
 
+class RecoveryValues(ValuesStruct, frozen=True, kw_only=True):
+    """What jobs with runPolicy.recovery may look at."""
+
+    diagnosis: Annotated[
+        bool,
+        _described(
+            "Let runPolicy.recovery decide by what gangline why would find. The operator may then list the events in the "
+            "namespaces that it serves and, if it serves all, read nodes. Without it pods and their logs must do."
+        ),
+    ] = True
+
+
 class GrafanaDashboardValues(ValuesStruct, frozen=True, kw_only=True):
     """The Grafana board as a ConfigMap, which Grafana's sidecar loads."""
 
@@ -452,6 +464,7 @@ class InstallValues(PodValues, frozen=True, kw_only=True):
         ProgressValues()
     )
     hang_watch: Annotated[HangWatchValues, _described("How the operator finds jobs that hang.")] = HangWatchValues()
+    recovery: Annotated[RecoveryValues, _described("What jobs with runPolicy.recovery may look at.")] = RecoveryValues()
     notifications: Annotated[NotificationValues, _described("Who hears of the states of jobs.")] = NotificationValues()
     grafana_dashboard: Annotated[
         GrafanaDashboardValues, _described("The Grafana board as a ConfigMap, which Grafana's sidecar loads.")

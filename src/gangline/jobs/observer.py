@@ -8,13 +8,14 @@ from typing import Any, Generic
 
 import msgspec
 
-from gangline.api.core import Pod, Service
+from gangline.api.core import Pod, PodPhase, Service
 from gangline.api.kubeflow.training import JOB_NAME, OPERATOR_NAME
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.base.clock import Clock
+from gangline.jobs.bounded import BoundedDict
 from gangline.jobs.framework import BATCH_JOBS, Framework, J, PlansByLauncherJob
 from gangline.jobs.plan.actions import PODS, SERVICES
-from gangline.jobs.plan.failures.records import LogTails
+from gangline.jobs.plan.failures.records import REVISION_TIME, LogTails, may_be_revised
 from gangline.jobs.plan.observed import JobChildren, ObservedJob, is_owned_by
 from gangline.jobs.plan.recovery.affinity import NO_AVOIDANCE, NodeAvoidance
 from gangline.jobs.plan.recovery.decision import FailureCause
@@ -29,6 +30,8 @@ OWNER_INDEX = "owner uid"
 """Index of children by the uid of their controller."""
 ORPHAN_INDEX = "orphans"
 """Index of children without a controller, by namespace and the job name and operator name in their labels."""
+
+MAX_DEPARTED_PODS = 1024
 
 HangVerdicts = Callable[[str], HangVerdict]
 """What the hang watcher says of the job with this uid."""
@@ -86,6 +89,39 @@ class JobCaches(msgspec.Struct, Generic[J], frozen=True):
     companions: Mapping[str, Cache[JSON]] = {}
 
 
+class DepartedPods:
+    """A source that adds no keys: it remembers the last states of pods that are gone and have not succeeded.
+
+    The clean-up deletes pods that still look as if they ran. Their kubelets report how they ended, and remove them at
+    once. Kept only as long as that may correct the first failure of a job. Attach it before the source that adds keys.
+    """
+
+    def __init__(self, informer: Informer[Pod], clock: Clock) -> None:
+        self._informer, self._clock = informer, clock
+        # By pod uid: when it went, the uid of its job, and its last state.
+        self._pods: BoundedDict[str, tuple[datetime, str, Pod]] = BoundedDict(MAX_DEPARTED_PODS)
+
+    def attach(self, add: Callable[[Key], None]) -> AbstractContextManager[None]:
+        return self._informer.subscribe(self._observe_delta)
+
+    async def wait_for_sync(self) -> None:
+        await self._informer.wait_for_sync()
+
+    def since(self, job_uid: str, time: datetime) -> tuple[Pod, ...]:
+        """The pods of a job that went at that time or later, oldest first."""
+        return tuple(pod for went_at, owner, pod in self._pods.values() if owner == job_uid and went_at >= time)
+
+    def _observe_delta(self, delta: Delta[Pod]) -> None:
+        pod = delta.before
+        if delta.after is not None or pod is None or pod.status.phase == PodPhase.SUCCEEDED:
+            return
+        now = self._clock.now()
+        while self._pods and now - next(iter(self._pods.values()))[0] > REVISION_TIME:
+            self._pods.popitem(last=False)
+        for owner in owner_uid(pod):
+            self._pods[pod.metadata.uid] = now, owner, pod
+
+
 class Observer(Generic[J]):
     """Observes jobs of one kind. Reads the caches, never the server."""
 
@@ -98,8 +134,10 @@ class Observer(Generic[J]):
         clock: Clock,
         bad_nodes: Callable[[datetime], NodeAvoidance] | None = None,
         hang_verdicts: HangVerdicts = lambda uid: HangVerdict(),
+        departed_pods: DepartedPods | None = None,
     ) -> None:
         """`bad_nodes` returns the nodes that jobs with a recovery policy avoid at a time."""
+        self._departed_pods = departed_pods
         self._framework, self._caches, self._expectations = framework, caches, expectations
         self._site, self._clock, self._bad_nodes, self._hang_verdicts = site, clock, bad_nodes, hang_verdicts
 
@@ -137,7 +175,14 @@ class Observer(Generic[J]):
             cause=cause,
             launcher=launcher,
             launched=() if launcher is None else self._caches.pods.by_index(OWNER_INDEX, launcher["metadata"]["uid"]),
+            departed=self._departed(job),
         )
+
+    def _departed(self, job: J) -> tuple[Pod, ...]:
+        ended_at = job.status.completion_time
+        if self._departed_pods is None or ended_at is None or not may_be_revised(job.status, self._clock.now()):
+            return ()
+        return self._departed_pods.since(job.metadata.uid, ended_at)
 
     def _launcher(self, job: J) -> JSON | None:
         if not isinstance(self._framework, PlansByLauncherJob):

@@ -1,8 +1,9 @@
 """Objects that every API server creates at its start: its own Service and the system priority classes."""
 
-from ipaddress import IPv4Network
+from functools import partial
+from ipaddress import IPv4Network, ip_address
 
-from gangline.api.meta import JSON
+from gangline.api.meta import JSON, Key
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.service_allocator import SERVICE_CIDR
 from gangline.apiserver.registry.writes import WriteContext
@@ -42,6 +43,31 @@ async def ensure_api_service(registry: Registry, port: int, service_cidr: str = 
     }
     with ignore_status(409):
         await registry.create(API_SERVER_CALL, storage_kind(registry, "", "services"), SERVICE_NAMESPACE, body)
+
+
+async def publish_api_endpoints(registry: Registry, host: str, port: int) -> None:
+    """Let kube-proxy send what pods send to the Service `kubernetes` to this address. Replaces an earlier one."""
+    metadata: JSON = {"name": SERVICE_NAME, "namespace": SERVICE_NAMESPACE}
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    subsets = [{"addresses": [{"ip": host}], "ports": ports}]
+    endpoints: JSON = {
+        "metadata": {**metadata, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": subsets,
+    }
+    endpoint_slice: JSON = {
+        "metadata": {**metadata, "labels": {"kubernetes.io/service-name": SERVICE_NAME}},
+        "addressType": f"IPv{ip_address(host).version}",
+        "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+        "ports": ports,
+    }
+    for group, plural, body in (("", "endpoints", endpoints), ("discovery.k8s.io", "endpointslices", endpoint_slice)):
+        kind = storage_kind(registry, group, plural)
+        written = partial(_with_own_metadata, body)
+        await registry.update(API_SERVER_CALL, kind, Key(SERVICE_NAMESPACE, SERVICE_NAME), written, upsert=True)
+
+
+def _with_own_metadata(body: JSON, _: JSON | None) -> JSON:
+    return {**body, "metadata": dict(body["metadata"])}
 
 
 def first_address(cidr: str) -> str:

@@ -82,8 +82,10 @@ class LocalSettings(msgspec.Struct, frozen=True):
 
     @property
     def service_cidr(self) -> str:
-        """The range of cluster IPs: where pods share the machine's network, one that they reach."""
-        reachable = self.node.network != ISOLATED_NETWORK and can_bind(first_address(SERVICE_RANGE))
+        """The range of cluster IPs: where pods share this machine's network, one that they reach."""
+        reachable = (
+            self.node_enabled and self.node.network != ISOLATED_NETWORK and can_bind(first_address(SERVICE_RANGE))
+        )
         return SERVICE_RANGE if reachable and self.plane.service_cidr == SERVICE_CIDR else self.plane.service_cidr
 
 

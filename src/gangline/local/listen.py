@@ -28,6 +28,12 @@ class ListenAddress(msgspec.Struct, frozen=True):
         """Whether other machines may reach the server."""
         return not ipaddress.ip_address(self.host).is_loopback
 
+    @property
+    def advertised_host(self) -> str:
+        """The address by which pods on other machines reach the server; empty if there is no such address, or many."""
+        address = ipaddress.ip_address(self.host)
+        return "" if address.is_loopback or address.is_unspecified else self.host
+
     def certificate_hosts(self) -> tuple[str, ...]:
         """The names for the server's certificate: its address, or every name of the machine if it listens on all."""
         if not ipaddress.ip_address(self.host).is_unspecified:

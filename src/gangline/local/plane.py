@@ -58,7 +58,7 @@ from gangline.base.errors import InputError
 from gangline.kube.config.connection import Connection, SocketOpener
 from gangline.kube.config.credentials import StaticToken
 from gangline.kube.config.tls import TLS, Pem
-from gangline.local.bootstrap import ensure_api_service, ensure_system_classes
+from gangline.local.bootstrap import ensure_api_service, ensure_system_classes, first_address, publish_api_endpoints
 from gangline.local.controllers.crds import CrdController
 from gangline.local.controllers.garbage_collector import GarbageCollector
 from gangline.local.controllers.legacy_tokens import LegacyTokenController
@@ -223,6 +223,8 @@ async def control_plane(
     crds.serve_established()
     async with _serve_http(api, settings, keeper) as (url, open_socket), asyncio.TaskGroup() as group:
         await ensure_api_service(registry, urlsplit(url).port or 443, settings.service_cidr)
+        if address.advertised_host:
+            await publish_api_endpoints(registry, address.advertised_host, urlsplit(url).port or 443)
         controllers = (
             collector,
             namespaces,
@@ -310,6 +312,8 @@ def _certificate_keeper(settings: PlaneSettings, address: ListenAddress, clock: 
         return None
     # Pods with their own network reach the server at the gateway.
     hosts = (*address.certificate_hosts(), GATEWAY)
+    if address.advertised_host:
+        hosts += (first_address(settings.service_cidr),)
     return CertificateKeeper(settings.certificates, hosts, clock, cache=settings.certificate_cache)
 
 

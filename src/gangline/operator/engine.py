@@ -35,6 +35,7 @@ from gangline.jobs.node_records import NodeRecords, NodeRecordSource
 from gangline.jobs.observer import (
     ORPHAN_INDEX,
     OWNER_INDEX,
+    DepartedPods,
     ExpectationSource,
     JobCaches,
     Observer,
@@ -132,6 +133,7 @@ class JobEngine:
         labelled, indexes = Selector(labels=JOB_NAME), {OWNER_INDEX: owner_uid, ORPHAN_INDEX: orphan_keys}
         self._pods = manager.informer(Pod, labelled, indexes, namespaces=settings.namespaces)
         self._services = manager.informer(Service, labelled, indexes, namespaces=settings.namespaces)
+        self._departed_pods = DepartedPods(self._pods, clock)
         self._companions: dict[str, Informer[JSON]] = {}
         # Resources whose informer reports to the expectations. These are shared, so the first kind's source does it.
         self._reported_resources: set[str] = set()
@@ -190,6 +192,7 @@ class JobEngine:
                 self._clock,
                 bad_nodes=self._node_records.avoidance,
                 hang_verdicts=self._hang_verdict,
+                departed_pods=self._departed_pods,
             ),
             self._executor(job_kind, events),
             PodLogs(PodSubresources(self._client)),
@@ -245,6 +248,7 @@ class JobEngine:
                 for resource, informer in children.items()
                 if resource in unreported
             ),
+            *([self._departed_pods] if PODS in unreported else []),
             *(InformerSource(informer, owning_jobs(job_kind.kind)) for informer in children.values()),
             *([InformerSource(self._pods, launching_jobs(OPERATOR_LABEL))] if launches else []),
             NodeRecordSource(jobs, framework, self._node_records),

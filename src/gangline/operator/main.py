@@ -300,9 +300,10 @@ async def _run_operator(
     from gangline.operator.operator_process import run_operator
     from gangline.operator.tracing import tracing
 
-    # Objects are either cached for long or freed at once by reference counts: frequent cycle collections find nothing.
+    # Objects are either cached for long or freed at once by reference counts: frequent cycle collections find little.
+    # Failed requests leave cycles, with the memory of their frames: not too many may pile up.
     gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
+    gc.set_threshold(20_000, 20, 20)
     configure_logging(log_level(flags["level"]), LogFormat(_log_format(flags)))
     if ignored_flags:
         fields = {"flags": " ".join(ignored_flags)}

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 QUEUE_CAPACITY = 1000
+MAX_UNWRITTEN_SERIES = 10 * QUEUE_CAPACITY
 MAX_ATTEMPTS, FIRST_RETRY_DELAY = 5, timedelta(seconds=1)
 FLUSH_TIMEOUT = timedelta(seconds=5)
 BUSY_POLL_INTERVAL, MAX_BUSY_WAIT = timedelta(milliseconds=100), timedelta(seconds=5)
@@ -164,7 +165,7 @@ class EventRecorder:
         return first.type == EventType.WARNING or age >= MAX_BUSY_WAIT.total_seconds()
 
     def _correlate(self) -> None:
-        while self._pending:
+        while self._pending and len(self._unwritten) < MAX_UNWRITTEN_SERIES:
             event = self._pending.popleft()
             series = self._correlator.correlate(event)
             if series is None:

@@ -31,7 +31,7 @@ import aiohttp
 
 from gangline.base.clock import Clock
 from support.cases.kubeflow import ExpectedDifference, Scenario, differences, is_settled
-from support.servers.real import RealServer
+from support.servers.real import StandaloneServer
 
 NODE_NAME = "fake-node"
 JOB_PLURALS = ("tfjobs", "pytorchjobs", "xgboostjobs", "mpijobs", "paddlejobs", "jaxjobs")
@@ -449,7 +449,7 @@ async def send_request(
 
 @asynccontextmanager
 async def scenario_player(
-    server: RealServer,
+    server: StandaloneServer,
     clock: Clock,
     known: Sequence[ExpectedDifference] = (),
     job_paths: Mapping[str, str] = JOB_PATHS,

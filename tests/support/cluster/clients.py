@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.requirements import skip_or_fail
-from support.servers.real import cache_dir, find_assets
+from support.servers.real import RealAnswer, cache_dir, find_assets, open_request, read_answer
 
 CLIENTS_FOLDER = Path(__file__).parents[2] / "clients"
 CompletedCommand = subprocess.CompletedProcess[str]
@@ -87,6 +87,30 @@ class DetachedPlane:
     def down(self) -> None:
         done = run_gangline("down", "--dir", self.folder)
         assert done.returncode == 0, done.stderr
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{(self.folder / 'port').read_text().strip()}"
+
+    @property
+    def token(self) -> str:
+        return (self.folder / "token").read_text().strip()
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "certificates" / "ca.crt"
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        timeout: float = 30.0,
+    ) -> RealAnswer:
+        """One request of the administrator, whatever its status."""
+        return read_answer(lambda: open_request(self, method, path, body, content_type=content_type, timeout=timeout))
 
     @property
     def pid(self) -> int:

@@ -1,4 +1,4 @@
-"""Operators of kubeflow.org/v1 as processes on a real API server: gangline, and the one it replaces.
+"""Operators of kubeflow.org/v1 as processes on an API server: gangline, and the one it replaces.
 
 Plain blocking code, as tests/support/servers/real.py is and for its reason. `hack/peer.sh` builds the peer.
 """
@@ -6,7 +6,6 @@ Plain blocking code, as tests/support/servers/real.py is and for its reason. `ha
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,12 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import trustme
+
 from support.servers.real import (
     HOST,
     START_TIMEOUT,
     ApiServer,
     LoggedProcess,
-    RealServer,
     RealServerError,
     cache_dir,
     free_ports,
@@ -40,7 +40,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 class OperatorLaunch(NamedTuple):
     """What an operator is started with."""
 
-    server: RealServer
+    server: ApiServer
     kubeconfig: Path
     folder: Path  # for its log and its files
     probe_port: int  # the port its health probes must answer on
@@ -64,7 +64,7 @@ class OperatorProgram(NamedTuple):
 @contextmanager
 def run_operator(
     operator: OperatorProgram,
-    server: RealServer,
+    server: ApiServer,
     folder: Path,
     *,
     kubeconfig: Path | None = None,
@@ -205,8 +205,9 @@ def _start_shipped(launch: OperatorLaunch) -> LoggedProcess:
     hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     call("POST", hooks, {"metadata": {"name": "validator.training-operator.kubeflow.org"}})
     PEER_CERTIFICATES.mkdir(parents=True, exist_ok=True)
-    for name in ("crt", "key"):
-        shutil.copy(launch.server.directory / f"server.{name}", PEER_CERTIFICATES / f"tls.{name}")
+    certificate = trustme.CA().issue_cert("localhost")
+    certificate.private_key_pem.write_to_path(PEER_CERTIFICATES / "tls.key")
+    certificate.cert_chain_pems[0].write_to_path(PEER_CERTIFICATES / "tls.crt")
     command = [str(shipped_folder() / "training-operator"), *_common_flags(launch)]
     command.append(f"--webhook-server-port={free_ports(1)[0]}")
     return LoggedProcess(command, launch.folder / "shipped.log")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from support.nodes import control_plane, keeper, node
-from support.nodes.layout import NODES, Layout
+from support.nodes.layout import NODES, SERVERS, Layout
 from support.nodes.machine import obstacle
 from support.nodes.processes import ClusterError
 
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         added = command(name, _up if name == "up" else _check)
         for program in PROGRAMS:
             added.add_argument(f"--{program}", type=Path, required=True)
+        added.add_argument("--server", choices=SERVERS, default=SERVERS[0])
     command("down", lambda folder, arguments: _down(folder))
     command("status", lambda folder, arguments: _status(folder))
     command("exec", _exec).add_argument("command", nargs=argparse.REMAINDER)
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _layout(folder: Path, arguments: argparse.Namespace) -> Layout:
-    return Layout(folder, **{program: getattr(arguments, program) for program in PROGRAMS})
+    return Layout(folder, **{program: getattr(arguments, program) for program in PROGRAMS}, server=arguments.server)
 
 
 def _check(folder: Path, arguments: argparse.Namespace) -> int:

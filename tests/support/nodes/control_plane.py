@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from support.nodes.layout import API_SERVER, DNS_SERVICE, GATEWAY, NODES, SERVICE_RANGE, USERS, Layout, NodeAddress
 from support.nodes.processes import reap_for_ever, run, start, succeeds, wait_for
@@ -134,7 +135,7 @@ def _write_files(layout: Layout) -> None:
 
 
 def _kubeconfig(layout: Layout, user: str) -> dict[str, object]:
-    certificate = str(layout.folder / "api" / "apiserver.crt")
+    certificate = str(layout.authority)
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -146,8 +147,44 @@ def _kubeconfig(layout: Layout, user: str) -> dict[str, object]:
 
 
 def _start_servers(layout: Layout) -> None:
+    server = _start_gangline(layout) if layout.server == "gangline" else _start_kube_apiserver(layout)
+    kubectl = (layout.program("kubectl"), f"--kubeconfig={layout.kubeconfig_of('setup')}")
+    wait_for(
+        layout.server,
+        lambda: succeeds(layout, *kubectl, "get", "--raw", "/readyz"),
+        layout.logs / f"{layout.server}.log",
+        server,
+    )
+    if layout.server == "gangline":
+        # It has no Node authorizer: every node may do what one of them may.
+        run(
+            layout,
+            *kubectl,
+            "create",
+            "clusterrolebinding",
+            "nodes",
+            "--clusterrole=system:node",
+            "--group=system:nodes",
+        )
+    _start_controllers(layout)
+
+
+def _start_gangline(layout: Layout) -> "subprocess.Popen[bytes]":
+    """Our server in the place of kube-apiserver and etcd: no node, no scheduler, no operator."""
+    without = ("--no-node", "--operator=none", "--no-warnings", "--no-dashboard", "--no-history")
+    address = (f"--bind={GATEWAY}", f"--port={urlsplit(API_SERVER).port}", f"--dir={layout.folder / 'plane'}")
+    files = {
+        "token-auth-file": layout.folder / "tokens.csv",
+        "audit-policy-file": layout.folder / "audit.yaml",
+        "audit-log-path": layout.audit_log,
+    }
+    flags = [f"--{name}={path}" for name, path in files.items()]
+    return start(layout, "gangline", [sys.executable, "-m", "gangline", "up", *address, *without, *flags])
+
+
+def _start_kube_apiserver(layout: Layout) -> "subprocess.Popen[bytes]":
     start(layout, "etcd", [layout.program("etcd"), f"--data-dir={layout.folder / 'etcd'}", "--unsafe-no-fsync"])
-    server = start(
+    return start(
         layout,
         "kube-apiserver",
         [
@@ -171,13 +208,11 @@ def _start_servers(layout: Layout) -> None:
             *layout.gate_flags,
         ],
     )
-    kubectl = (layout.program("kubectl"), f"--kubeconfig={layout.kubeconfig_of('setup')}")
-    wait_for(
-        "kube-apiserver",
-        lambda: succeeds(layout, *kubectl, "get", "--raw", "/readyz"),
-        layout.logs / "kube-apiserver.log",
-        server,
-    )
+
+
+def _start_controllers(layout: Layout) -> None:
+    # gangline signs the tokens of service accounts with a key of its own.
+    key = [f"--service-account-private-key-file={layout.folder / 'accounts.key'}"]
     start(
         layout,
         "kube-controller-manager",
@@ -187,8 +222,8 @@ def _start_servers(layout: Layout) -> None:
             "--use-service-account-credentials",
             "--leader-elect=false",
             f"--cert-dir={layout.folder / 'controller-manager'}",
-            f"--service-account-private-key-file={layout.folder / 'accounts.key'}",
-            f"--root-ca-file={layout.folder / 'api' / 'apiserver.crt'}",
+            *([] if layout.server == "gangline" else key),
+            f"--root-ca-file={layout.authority}",
             "--node-monitor-period=1s",
             f"--node-monitor-grace-period={GRACE_SECONDS}s",
             *layout.gate_flags,

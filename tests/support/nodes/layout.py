@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+ROOT = Path(__file__).parents[3]
 GATEWAY = "10.99.0.1"  # the control plane, on the bridge between the nodes
 API_SERVER = f"https://{GATEWAY}:6443"
-SERVICE_RANGE = "10.0.0.0/16"
-DNS_SERVICE = "10.0.0.10"
+SERVICE_RANGE = "10.96.0.0/12"
+DNS_SERVICE = "10.96.0.10"
+SERVERS = ("kube-apiserver", "gangline")  # whose API the nodes of a cluster use
 
 # A user's token is its name and "-token". Whoever has no group has no rights but those that a test gives.
 USERS: Mapping[str, tuple[str, str]] = {
@@ -58,11 +60,14 @@ class Layout:
     coredns: Path
     pause: Path  # archives of images that every node has
     busybox: Path
+    server: str = SERVERS[0]
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """The layout of a cluster that was started. Raises FileNotFoundError if there is none."""
-        return cls(**{name: Path(value) for name, value in json.loads((folder / "layout.json").read_text()).items()})
+        read = json.loads((folder / "layout.json").read_text())
+        server = read.pop("server")
+        return cls(**{name: Path(value) for name, value in read.items()}, server=server)
 
     def write(self) -> None:
         text = json.dumps({name: str(value) for name, value in asdict(self).items()})
@@ -79,6 +84,13 @@ class Layout:
         """The feature gates as a flag of a program of the control plane."""
         gates = ",".join(f"{name}=true" for name in self.feature_gates)
         return [f"--feature-gates={gates}"] if gates else []
+
+    @property
+    def authority(self) -> Path:
+        """The certificate with which clients verify the API server."""
+        if self.server == "gangline":
+            return self.folder / "plane" / "certificates" / "ca.crt"
+        return self.folder / "api" / "apiserver.crt"
 
     @property
     def logs(self) -> Path:
@@ -118,7 +130,7 @@ class Layout:
             "PATH": ":".join(map(str, [*folders, os.environ["PATH"]])),
             "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
             "XTABLES_LIBDIR": next((str(path / "xtables") for path in libraries if (path / "xtables").exists()), ""),
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": ":".join(str(ROOT / name) for name in ("tests", "src")),
             "HOME": str(self.folder),  # where kubectl keeps what it has learned
         }
 

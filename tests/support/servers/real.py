@@ -70,6 +70,19 @@ class ApiServer(Protocol):
         """One request, whatever its status."""
 
 
+class StandaloneServer(ApiServer, Protocol):
+    """An API server in processes of its own, with its address and its administrator's token."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+    @property
+    def ca(self) -> Path: ...
+
+
 class RealServerError(Exception):
     """The server did not come up. Carries the end of the log that should say why."""
 
@@ -178,6 +191,10 @@ class LoggedProcess:
         if self.is_running:
             self.signal(signal.SIGKILL)
             self._child.wait()
+
+    def wait_until_ended(self) -> None:
+        """Return when it has ended. Raises subprocess.TimeoutExpired when it does not."""
+        self._child.wait(START_TIMEOUT)
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Poll until ready. Raises RealServerError with the log's tail when the program ends or is too slow."""
@@ -337,12 +354,9 @@ class RealServer:
         timeout: float = 30.0,
     ) -> RealAnswer:
         """One request, whatever its status. Raises OSError (TimeoutError, ConnectionRefusedError) when there is no answer."""
-        try:
-            with self.open(method, path, body, token=token, content_type=content_type, timeout=timeout) as response:
-                return RealAnswer(response.status, _decode_body(response.read()))
-        except urllib.error.HTTPError as error:
-            with error:
-                return RealAnswer(error.code, _decode_body(error.read()))
+        return read_answer(
+            lambda: self.open(method, path, body, token=token, content_type=content_type, timeout=timeout)
+        )
 
     def open(
         self,
@@ -355,13 +369,7 @@ class RealServer:
         timeout: float = 30.0,
     ) -> HTTPResponse:
         """The response as a stream, for watches; the caller closes it. Raises HTTPError for a status of 400 or more."""
-        request = urllib.request.Request(
-            self.url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {token or self.token}", "Content-Type": content_type},
-        )
-        return _open(request, timeout, ssl.create_default_context(cafile=self.ca))
+        return open_request(self, method, path, body, token=token, content_type=content_type, timeout=timeout)
 
     def _start_apiserver(self) -> None:
         self._run("kube-apiserver", self._apiserver_command()).wait_until(self._apiserver_ready)
@@ -485,6 +493,36 @@ class RealServer:
             "contexts": [{"name": name, "context": {"cluster": "real", "user": name}} for name in users],
             "current-context": "admin",
         }
+
+
+def open_request(
+    server: StandaloneServer,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    token: str | None = None,
+    content_type: str = "application/json",
+    timeout: float = 30.0,
+) -> HTTPResponse:
+    """The response as a stream, by default to the administrator. Raises HTTPError for a status of 400 or more."""
+    request = urllib.request.Request(
+        server.url + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {token or server.token}", "Content-Type": content_type},
+    )
+    return _open(request, timeout, ssl.create_default_context(cafile=server.ca))
+
+
+def read_answer(send: Callable[[], HTTPResponse]) -> RealAnswer:
+    """The whole of a response, whatever its status."""
+    try:
+        with send() as response:
+            return RealAnswer(response.status, _decode_body(response.read()))
+    except urllib.error.HTTPError as error:
+        with error:
+            return RealAnswer(error.code, _decode_body(error.read()))
 
 
 def _open(request: urllib.request.Request, timeout: float, context: ssl.SSLContext | None = None) -> HTTPResponse:

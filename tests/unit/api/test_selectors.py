@@ -255,6 +255,16 @@ def test_event_is_found_through_both_apis() -> None:
     assert new.matches({"regarding": {"kind": "Pod"}})
 
 
+def test_a_kubelet_selects_the_resource_slices_of_its_node() -> None:
+    fields = selectable_fields("resource.k8s.io/v1", "ResourceSlice")
+    selector = FieldSelector.parse("spec.nodeName=n1,spec.driver=gpu.example.com", fields)
+    assert selector.matches({"spec": {"nodeName": "n1", "driver": "gpu.example.com"}})
+    assert not selector.matches({"spec": {"nodeName": "n2", "driver": "gpu.example.com"}})
+    refusal = r"^field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.other$"
+    with pytest.raises(SelectorError, match=refusal):
+        FieldSelector.parse("spec.other=1", fields)
+
+
 def test_custom_resource_is_selected_by_its_declared_fields() -> None:
     fields = custom_selectable_fields([".spec.color", ".spec.size", ".spec.on"])
     selector = FieldSelector.parse("spec.color!=red,spec.size=3,spec.on=true", fields)

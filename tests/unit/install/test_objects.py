@@ -192,6 +192,22 @@ def test_a_scheduler_for_some_namespaces_writes_in_these_alone() -> None:
     assert made["Role", "gangline-scheduler"]["metadata"]["namespace"] == "team-a"
 
 
+@pytest.mark.parametrize(
+    ("changes", "granted"),
+    [
+        ({}, {"events", "nodes"}),
+        ({"recovery": {"diagnosis": False}}, set()),
+        ({"watchNamespaces": ["team-a"]}, {"events"}),
+    ],
+)
+def test_the_diagnosis_of_recovery_has_rights_of_its_own(changes: Any, granted: set[str]) -> None:
+    made = objects(**changes)
+    roles = [one for (kind, name), one in made.items() if kind.endswith("Role") and "diagnosis" in name]
+    rules = [rule for role in roles for rule in role["rules"]]
+    assert {resource for rule in rules for resource in rule["resources"]} == granted
+    assert {verb for rule in rules for verb in rule["verbs"]} <= {"get", "list"}
+
+
 @pytest.mark.parametrize(("kinds", "schemes"), [([], ["all"]), (["TFJob"], ["TFJob"])])
 def test_mpijobs_of_v2beta1_are_served_on_request_and_no_secret_is_read(kinds: list[str], schemes: list[str]) -> None:
     def schemes_and_rights(**changes: Any) -> tuple[list[str], list[str]]:
@@ -209,11 +225,11 @@ def test_in_some_namespaces_there_is_nothing_of_the_cluster() -> None:
     made = install_objects(values(watchNamespaces=["team-a", "team-b"]))
     assert not [one for one in made if one["kind"].startswith("Cluster") or "namespace" not in one["metadata"]]
     places = [one["metadata"]["namespace"] for one in made if one["kind"] == "Role"]
-    # The operator's role and that of its watch for hangs in each, and the one for the Lease.
-    assert places == ["team-a", "team-b", "team-a", "team-b", "gangline"]
+    # The operator's role, that of its watch for hangs and that of its diagnosis in each, and the one for the Lease.
+    assert places == ["team-a", "team-b"] * 3 + ["gangline"]
     subjects = [one["subjects"] for one in made if one["kind"] == "RoleBinding"]
     account = {"kind": "ServiceAccount", "name": "gangline-operator", "namespace": "gangline"}
-    assert subjects == [[account]] * 5
+    assert subjects == [[account]] * 7
 
 
 def test_names_follow_the_release() -> None:

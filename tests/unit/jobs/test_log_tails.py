@@ -1,5 +1,6 @@
 """The end of the log is kept before a job that exceeds its backoff limit takes its pods with it."""
 
+from datetime import timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -7,12 +8,15 @@ import pytest
 
 from gangline.api.core import ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod
 from gangline.api.in_place import IN_PLACE_ANNOTATION, IN_PLACE_REASON
-from gangline.api.meta import Key
+from gangline.api.kubeflow.kinds import PYTORCHJOB
+from gangline.api.kubeflow.training import Failure, JobStatus
+from gangline.api.meta import Condition, Key
 from gangline.frameworks.pytorch import PyTorch
 from gangline.jobs.log_tails import LogTailCache
 from gangline.jobs.plan.failures.records import last_restarted_failure
 from gangline.jobs.site import Site
-from support.builders.observed_jobs import observed_job
+from gangline.testing.builders import make_member
+from support.builders.observed_jobs import OBSERVED_AT, observed_job, with_status
 from support.builders.teams import make_framework_job, make_gang
 
 TORCH = PyTorch()
@@ -68,6 +72,37 @@ async def test_on_one_machine_logs_of_replicas_that_run_are_read_when_another_ha
     reader = Reader([])
     await LogTailCache(reader, TORCH).read(observed_job(TORCH, job, *gang.pods.values(), site=site))
     assert sorted(reader.requests) == [(f"job-{name}", False) for name in names]
+
+
+async def test_the_log_of_a_restarted_container_is_read_when_the_deadline_is_over() -> None:
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1}, runPolicy={"activeDeadlineSeconds": 60})
+    job = with_status(job, JobStatus(start_time=OBSERVED_AT))
+    for seconds, requests in ((59, []), (61, [("job-worker-0", True)])):
+        reader, after = Reader([]), timedelta(seconds=seconds)
+        await LogTailCache(reader, TORCH).read(
+            observed_job(TORCH, job, restarted_pod("worker-0", 1, RUNNING), after=after)
+        )
+        assert reader.requests == requests
+
+
+async def test_the_log_of_a_replica_that_the_clean_up_deletes_is_read_before() -> None:
+    """Its kubelet may not have reported its end, and its log goes with it."""
+    job = make_framework_job(TORCH, {"Master": 1, "Worker": 1}, runPolicy={"cleanPodPolicy": "Running"})
+    master = make_member("Master", of=PYTORCHJOB)
+    worker = make_member("Worker", of=PYTORCHJOB, phase="Failed", exit_code=1)
+    reader = Reader([])
+    cache = LogTailCache(reader, TORCH)
+    for _ in range(2):
+        await cache.read(observed_job(TORCH, job, master, worker))
+    assert sorted(reader.requests) == [("job-master-0", False), ("job-worker-0", False)]
+    status = JobStatus(
+        conditions=(Condition(type="Failed", status="True"),),
+        completion_time=OBSERVED_AT,
+        first_failure=Failure("worker-0"),
+    )
+    tails = await cache.read(observed_job(TORCH, with_status(job, status), worker, departed=(master,)))
+    assert tails[master.metadata.uid] == ("job-master-0 pytorch",)
+    assert len(reader.requests) == 2
 
 
 @pytest.mark.parametrize("policy", [{}, {"backoffLimit": 3}])

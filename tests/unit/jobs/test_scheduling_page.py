@@ -1,4 +1,4 @@
-"""docs/scheduling.md is right: its PodGroup is the one of its job, its manifests are valid, its tables complete."""
+"""docs/scheduling.md and its reference are right: the PodGroup is the one of its job, manifests valid, tables complete."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,9 @@ from gangline.schema.nodes import SchemaNode
 from gangline.schema.structural.validation import validate
 from support.builders.observed_jobs import OBSERVED_AT, created_body
 
-PAGE = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = ("scheduling.md", "reference/gangs.md", "reference/other-schedulers.md")
+PAGE = "\n".join((DOCS / name).read_text() for name in PAGES)
 WRITTEN: dict[str, Any] = {
     found["kind"]: found
     for found in (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))

@@ -1,4 +1,4 @@
-"""The table of transitions in docs/jobs.md: every row is played for every kind of job with the real engine."""
+"""The table of transitions in docs/reference/transitions.md: every row is played for every kind of job with the real engine."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ from gangline.testing.world.server import WorldWrite
 from gangline.testing.world.world import World
 from support.property.job_histories import FRAMEWORKS, SITES, job_manifest
 
-PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "transitions.md"
 BEGIN, END = "<!-- transitions: tests/unit/jobs/test_transitions.py -->", "<!-- end of transitions -->"
 
 TEAMS = {

@@ -7,6 +7,7 @@ import pytest
 from gangline.api.core import ObjectReference, Pod
 from gangline.api.meta import JSON, Key, Object, ObjectMeta
 from gangline.kube.errors import Unreachable
+from gangline.runtime import events
 from gangline.runtime.event_correlator import event_name, truncated_note
 from gangline.runtime.events import MAX_BUSY_WAIT, EventRecorder, EventType, RecordResult
 from gangline.testing.clock import FakeClock, settle
@@ -340,3 +341,24 @@ def test_event_name_fits_whatever_the_object_is_called() -> None:
     assert len(event_name("a" * 253)) == 253
     assert ".." not in event_name("a" * 235 + "." + "b" * 17)
     assert Key("", event_name("a")).name != event_name("a")
+
+
+async def test_events_that_come_faster_than_they_are_written_are_bounded(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_UNWRITTEN_SERIES", 20)
+    permits = asyncio.Semaphore(0)
+    monkeypatch.setattr(desk.gate, "wait", permits.acquire)
+    total = 300
+    for number in range(total):
+        desk.say(regarding=ObjectReference(kind="TFJob", namespace="research", name=f"job-{number}"))
+        if number % 2:  # one write for two events
+            permits.release()
+            await settle()
+    dropped = desk.outcomes.count(RecordResult.OVERFLOW)
+    assert dropped > 0
+    assert total - dropped - len(desk.events) <= 20 + 50
+    for _ in range(total):
+        permits.release()
+    await settle(500)
+    assert len(desk.events) == total - dropped

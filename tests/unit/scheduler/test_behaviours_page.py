@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "scheduling-behaviours.md"
+PAGE = ROOT / "tests" / "data" / "scheduling-behaviours.md"
 ROW = re.compile(r"^\| (?P<name>[A-Z]+\d+(?:\.\d+)?) \| (?P<cells>.*) \|$", re.MULTILINE)
 TEST = re.compile(r"`([\w/.]+\.py)::(\w+)`")
 FILE = re.compile(r"`([\w/]+\.py)`")

@@ -26,6 +26,8 @@ from gangline.schema.typed import published
 
 BOOKMARK_INTERVAL = timedelta(minutes=1)
 MAX_TIMEOUT_SECONDS = 2**31
+# Changes that wait for a client before its watch is ended; it lists again.
+MAX_BACKLOG = 10_000
 MAX_WATCH_TIMEOUT = timedelta(minutes=40)
 
 _COUNTED_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
@@ -71,7 +73,7 @@ async def watch_lines(store: Store, request: WatchRequest, clock: Clock) -> Asyn
         # No await between the list and the watch, so that no change is missed.
         records = store.range(prefix).records if is_current and request.sends_initial_events else ()
         revision = store.revision if is_current else parse_resource_version(version)
-        changes = store.watch(prefix, after=revision)
+        changes = store.watch(prefix, after=revision, backlog=MAX_BACKLOG)
     except RevisionCompacted as error:
         text = f"too old resource version: {error.requested} ({error.oldest})"
         yield encode("ERROR", apierrors.resource_expired(text).status)

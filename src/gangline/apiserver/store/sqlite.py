@@ -41,6 +41,9 @@ MAX_INSERT_ROWS = 64
 MAX_WAL_BYTES = 16 * 2**20
 """The size of the write-ahead log at which it is copied into the database."""
 
+MAX_MAPPED_BYTES = 2**40
+"""How much of the file is mapped into memory to read all of it, which takes half the time of reading page by page."""
+
 LOOK_SECONDS = 0.05
 """Writes within this time look only once whether their files are still those of the folder."""
 
@@ -273,7 +276,8 @@ class SqliteJournal:
 
     def _read_contents(self, connection: sqlite3.Connection) -> JournalContents:
         try:
-            contents, meta, self._inserted = read_contents(connection)
+            with mapped_file(connection):
+                contents, meta, self._inserted = read_contents(connection)
             self._reserve.start(contents.cluster_id, int(meta["reserve"]) + 1)
         except (LookupError, TypeError, ValueError, sqlite3.OperationalError) as error:
             if isinstance(error, sqlite3.Error) and not is_content_error(error):
@@ -422,6 +426,16 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
+
+
+@contextmanager
+def mapped_file(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read by mapping the file into memory. Not for longer: a mapped file that somebody truncates ends the process."""
+    connection.execute(f"PRAGMA mmap_size = {MAX_MAPPED_BYTES}")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA mmap_size = 0")
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from gangline.apiserver.store.records import HistoryRetention, RangeResult, Stor
 from gangline.apiserver.store.state import StoreState
 from gangline.apiserver.store.watches import StoreWatch, WatchBroadcaster
 
-MAX_WATCH_BACKLOG = 10_000
 """Changes that may wait for a watcher before the watch is ended."""
 
 MAX_MIXED_BATCHES = 2
@@ -121,11 +120,12 @@ class Store:
         deleted = {event.record.path: event.record for event in events if event.deleted}
         return tuple(record for path, record in deleted.items() if self._state.get(path) is None)
 
-    def watch(self, prefix: str, *, after: int, backlog: int = MAX_WATCH_BACKLOG) -> StoreWatch:
+    def watch(self, prefix: str, *, after: int, backlog: int | None = None) -> StoreWatch:
         """A watch of the changes under a prefix after a revision; close it when done.
 
         It starts at once: after `range` without an await in between, no change is missed. `after` may be a
-        future revision; earlier changes are then skipped. Raises `RevisionCompacted`.
+        future revision; earlier changes are then skipped. `backlog` is how many changes may wait before the watch is
+        ended as too slow; without it any number. Raises `RevisionCompacted`.
         """
         self._check_open()
         return StoreWatch(self._broadcaster, prefix, after, self._state.events_after(after, prefix), backlog)

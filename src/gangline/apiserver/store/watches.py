@@ -50,11 +50,16 @@ class StoreWatch:
     Batches are never empty; what was committed together arrives together. No change is missing, repeated or out
     of order. Use it as a context manager, or `close` it. Waiting is cancel-safe: no change is lost. The iteration
     ends when the watch or the store is closed, and raises `WatcherTooSlow` when more than `backlog` changes wait
-    (initial history not counted).
+    (not counted: the initial history, and a single commit that nothing waits before). Without `backlog` it never does.
     """
 
     def __init__(
-        self, broadcaster: WatchBroadcaster, prefix: str, after: int, history: tuple[StoreEvent, ...], backlog: int
+        self,
+        broadcaster: WatchBroadcaster,
+        prefix: str,
+        after: int,
+        history: tuple[StoreEvent, ...],
+        backlog: int | None,
     ) -> None:
         self.prefix = prefix
         self._broadcaster = broadcaster
@@ -82,13 +87,14 @@ class StoreWatch:
             events = tuple(event for event in events if event.record.revision > self._delivered_revision)
             if not events:
                 return
-        self._backlog_size += len(events)
-        if self._backlog_size > self._max_backlog:
+        size = self._backlog_size + len(events)
+        if self._max_backlog is not None and self._batches and size > self._max_backlog:
             self._is_too_slow = True
             self._batches.clear()
             self.close()
         else:
             self._batches.append(events)
+            self._backlog_size = size
             self._wake()
 
     def close(self) -> None:

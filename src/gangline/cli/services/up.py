@@ -89,6 +89,13 @@ folder_option = click.option(
     help="Who runs jobs: gangline, or with none an operator of yours, which brings its own definitions.",
 )
 @click.option(
+    "--no-node",
+    "runs_pods",
+    flag_value=False,
+    default=True,
+    help="Do not run or place pods: leave that to kubelets and a scheduler of yours (--bind lets them in).",
+)
+@click.option(
     "--no-warnings",
     "warnings",
     flag_value=False,
@@ -130,6 +137,7 @@ def up(
     allowed_hosts: tuple[str, ...],
     scheduler: str,
     operator: str,
+    runs_pods: bool,
     warnings: bool,
     conformance: bool,
     gang: bool,
@@ -183,6 +191,7 @@ def up(
         hang_watch,
         hung_after.total_seconds(),
         operator,
+        runs_pods,
         warnings,
         conformance,
     )

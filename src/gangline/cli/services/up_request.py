@@ -40,6 +40,8 @@ class UpRequest(NamedTuple):
     hung_after: float = 60.0
     operator: str = "gangline"
     """`gangline`: the plane runs jobs. `none`: somebody else's operator does, with definitions of its own."""
+    runs_pods: bool = True
+    """Whether this machine is a node. If not, pods are left to kubelets and a scheduler of others."""
     warnings: bool = True
     """Whether clients are warned of objects that nothing acts on."""
     conformance: bool = False
@@ -66,6 +68,7 @@ class UpRequest(NamedTuple):
         arguments = ["--port", str(self.port), "--bind", self.host, "--default-scheduler", self.default_scheduler]
         arguments += ["--operator", self.operator, *([] if self.warnings else ["--no-warnings"])]
         arguments += ["--conformance"] if self.conformance else []
+        arguments += [] if self.runs_pods else ["--no-node"]
         arguments += ["--authorization-mode", self.authorization, *(["--gang"] if self.gang else [])]
         arguments += [] if self.progress_endpoint else ["--no-progress-endpoint"]
         arguments += ["--hung-after", f"{self.hung_after:g}s", *([] if self.hang_watch else ["--no-hang-watch"])]
@@ -106,7 +109,7 @@ class UpRequest(NamedTuple):
             plane=plane,
             node=msgspec.structs.replace(self._node_settings(), artifacts=state_artifacts(home).pattern),
             default_scheduler_enabled=self.default_scheduler == "fit",
-            node_enabled=not self.conformance,
+            node_enabled=self.runs_pods and not self.conformance,
         )
 
     def _node_settings(self) -> "NodeSettings":

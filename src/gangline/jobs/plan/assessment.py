@@ -26,12 +26,14 @@ from gangline.jobs.plan.failures.ranks import replica_ranks
 from gangline.jobs.plan.failures.records import (
     FailedPod,
     blames_peer,
+    ended_pods,
     failure_record,
     failure_time,
     first_failed,
     has_written_error,
     last_restarted_failure,
     replica_end,
+    revised_failure,
 )
 from gangline.jobs.plan.gang_state import expired_wait, stranded_state
 from gangline.jobs.plan.observed import ObservedJob
@@ -130,8 +132,11 @@ def assess(framework: Framework[J], observed: ObservedJob[J], restarts: RestartT
     if isinstance(assessment, JobFailing) and (delay := _settling_time(framework, observed)) > timedelta():
         return JobActive(_judge(framework, observed), verdict_delay=delay)
     status, container, ranks = observed.job.status, framework.facts.container, replica_ranks(framework, observed)
-    cause = root_cause(assessment.cause, status, observed.gang, container, observed.children.log_tails, ranks)
-    return msgspec.structs.replace(assessment, cause=cause)
+    logs, cause = observed.children.log_tails, assessment.cause
+    if assessment.recovery is None:
+        cause = revised_failure(cause, ended_pods(observed.gang), container, logs, ranks)
+    root = root_cause(cause, status, observed.gang, container, logs, ranks)
+    return msgspec.structs.replace(assessment, cause=root)
 
 
 def _settling_time(framework: Framework[J], observed: ObservedJob[J]) -> timedelta:
@@ -143,7 +148,7 @@ def _settling_time(framework: Framework[J], observed: ObservedJob[J]) -> timedel
     first = _first_of(framework, observed, failures) if observed.site.shared_host else None
     if first is None or not any(is_active(pod) for pod in observed.gang.pods.values()):
         return timedelta()
-    if _is_past_deadline(framework, observed) or expired_wait(observed) is not None:
+    if is_past_deadline(framework, observed) or expired_wait(observed) is not None:
         # No time is left.
         return timedelta()
     logs, ranks = observed.children.log_tails, replica_ranks(framework, observed)
@@ -361,21 +366,22 @@ def _with_limits(
     if assessment.recovery is not None and assessment.recovery.uncounted:
         requested = 0
     total = restarts.total - (job.status.recovery or NO_RECOVERY).uncounted
-    if exceeds_backoff_limit(policy.backoff_limit, total, restarts.ledger, requested):
-        ranks = replica_ranks(framework, observed)
-        cause = assessment.cause or last_restarted_failure(
-            observed.gang, framework.facts.container, observed.children.log_tails, ranks
-        )
-        return _limit_failure(job, BACKOFF_LIMIT_REACHED, cause)
-    if _is_past_deadline(framework, observed):
-        return _limit_failure(job, "it was active longer than specified deadline", assessment.cause)
     expired = expired_wait(observed)
-    if expired is not None:
-        return _limit_failure(job, expired.timeout_message, assessment.cause)
-    return assessment
+    if exceeds_backoff_limit(policy.backoff_limit, total, restarts.ledger, requested):
+        reason = BACKOFF_LIMIT_REACHED
+    elif is_past_deadline(framework, observed):
+        reason = "it was active longer than specified deadline"
+    elif expired is not None:
+        reason = expired.timeout_message
+    else:
+        return assessment
+    logs, ranks = observed.children.log_tails, replica_ranks(framework, observed)
+    cause = assessment.cause or last_restarted_failure(observed.gang, framework.facts.container, logs, ranks)
+    return _limit_failure(job, reason, cause)
 
 
-def _is_past_deadline(framework: Framework[J], observed: ObservedJob[J]) -> bool:
+def is_past_deadline(framework: Framework[J], observed: ObservedJob[J]) -> bool:
+    """Whether a job was active longer than its runPolicy allows."""
     status, deadline = observed.job.status, framework.run_policy(observed.job).active_deadline_seconds
     started = None if status.holds(ConditionType.SUSPENDED) else status.start_time
     return started is not None and deadline is not None and time_left(started, deadline, observed.now) <= timedelta()

@@ -58,6 +58,8 @@ class JobChildren(msgspec.Struct, frozen=True):
     # The Job of Kubernetes that is the job's launcher, if it has one, and the pods of that Job.
     launcher: JSON | None = None
     launched: tuple[Pod, ...] = ()
+    # The last states of pods that are gone since the job ended: its first failure may have been one of theirs.
+    departed: tuple[Pod, ...] = ()
 
 
 class ObservedJob(msgspec.Struct, Generic[J], frozen=True):

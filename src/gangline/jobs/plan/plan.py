@@ -23,7 +23,7 @@ from gangline.jobs.plan.assessment import (
 from gangline.jobs.plan.conditions import status_with_condition, status_without_blocked, time_left, timestamp
 from gangline.jobs.plan.creation import child_actions, deletions
 from gangline.jobs.plan.failures.ranks import replica_ranks
-from gangline.jobs.plan.failures.records import may_be_revised, revised_failure, supersedes
+from gangline.jobs.plan.failures.records import ended_pods, may_be_revised, revised_failure, supersedes
 from gangline.jobs.plan.finish import cleanup_plan, finish_plan, suspend_plan
 from gangline.jobs.plan.gang_state import placement_wait
 from gangline.jobs.plan.observed import ObservedJob
@@ -82,7 +82,8 @@ def _revised_status(framework: Framework[J], observed: ObservedJob[J]) -> JobSta
     if status.first_failure is None or not may_be_revised(status, observed.now):
         return status
     logs, ranks = observed.children.log_tails, replica_ranks(framework, observed)
-    first = revised_failure(status.first_failure, observed.gang, framework.facts.container, logs, ranks)
+    pods, container = ended_pods(observed.gang, observed.children.departed), framework.facts.container
+    first = revised_failure(status.first_failure, pods, container, logs, ranks, status.completion_time)
     return msgspec.structs.replace(status, first_failure=first)
 
 

@@ -40,11 +40,7 @@ class ApiServiceController:
 
     async def run(self) -> None:
         """Check at the start, after every change and now and then, until cancelled."""
-        store = self._registry.store
-        with store.watch(PREFIX, after=store.revision) as changes:
-            for record in store.range(PREFIX).records:
-                self._worker.add(record.path)
-            await self._worker.follow(changes, lambda event: self._worker.add(event.record.path))
+        await self._worker.follow_objects(self._registry.store, PREFIX)
 
     async def _check(self, path: str) -> None:
         record = self._registry.store.get(path)

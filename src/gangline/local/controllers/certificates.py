@@ -44,11 +44,7 @@ class CertificateController:
 
     async def run(self) -> None:
         """Handle every request at the start and after each change, until cancelled."""
-        store = self._registry.store
-        with store.watch(PREFIX, after=store.revision) as changes:
-            for record in store.range(PREFIX).records:
-                self._worker.add(record.path)
-            await self._worker.follow(changes, lambda event: self._worker.add(event.record.path))
+        await self._worker.follow_objects(self._registry.store, PREFIX)
 
     async def _reconcile(self, path: str) -> None:
         record = self._registry.store.get(path)

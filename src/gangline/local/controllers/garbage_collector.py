@@ -11,7 +11,7 @@ cluster-scoped object names a namespaced owner: such objects are left alone.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -32,6 +32,9 @@ from gangline.base.clock import Clock
 from gangline.base.errors import GanglineError
 from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import edit_object, ignore_status, remove_finalizer
+
+RECORDS_PER_TURN = 500
+"""How many objects are read at the start before requests have their turn."""
 
 COLLECTOR_CALL = WriteContext(field_manager="garbage-collector")
 
@@ -100,14 +103,33 @@ class GarbageCollector:
         store = self._registry.store
         snapshot = store.range("")
         with store.watch("", after=snapshot.revision) as changes:
-            for record in snapshot.records:
-                self._add_node(record)
+            deleting = await self._add_all(snapshot.records)
             self._set_revision(snapshot.revision)
-            for record in snapshot.records:
-                if b'"deletionTimestamp"' in record.data and is_deletion_complete(decode_record(record)):
+            for record in deleting:
+                if is_deletion_complete(decode_record(record)):
                     # The server ended between the mark and the removal.
                     await self._finish_deletion(record)
             await self._worker.follow(changes, self._handle_event)
+
+    async def _add_all(self, records: Sequence[StoreRecord]) -> list[StoreRecord]:
+        """Begin the graph with the objects of a store. Returns those that are being deleted.
+
+        There may be 100,000 of them, nearly all with owners that exist: those need no turn of the worker, and the server
+        answers requests meanwhile.
+        """
+        deleting = []
+        for turn in range(0, len(records), RECORDS_PER_TURN):
+            for record in records[turn : turn + RECORDS_PER_TURN]:
+                node = self._link(record)
+                if node.is_deleting:
+                    deleting.append(record)
+            await asyncio.sleep(0)  # noqa: TID251 - no time passes, others have their turn
+        for turn, (uid, node) in enumerate(tuple(self._nodes.items())):
+            if turn % RECORDS_PER_TURN == 0:
+                await asyncio.sleep(0)  # noqa: TID251 - no time passes, others have their turn
+            if node.is_deleting or not all(self._keeps(node, owner) for owner in node.meta.owner_references):
+                self._worker.add(uid)
+        return deleting
 
     async def wait_until_settled(self) -> None:
         """Wait until all changes so far have had their effect on owners and dependents, except for errors."""
@@ -131,21 +153,26 @@ class GarbageCollector:
         self._set_revision(event.record.revision)
 
     def _add_node(self, record: StoreRecord) -> None:
-        meta = _decode_metadata(record.data).metadata
-        before = self._nodes.get(meta.uid)
-        self._nodes[meta.uid] = _GraphNode(record.path, meta, record.revision)
-        if before is None or before.meta.owner_references != meta.owner_references:
-            owners = {owner.uid for owner in meta.owner_references}
-            for uid in owners:
-                self._dependents.setdefault(uid, set()).add(meta.uid)
-            if before is not None:
-                self._remove_references(meta.uid, before.meta, except_for=owners)
+        meta = self._link(record).meta
         if meta.owner_references or meta.deletion_timestamp:
             self._worker.add(meta.uid)
         if meta.deletion_timestamp:
             # Dependents of an object that is deleted in the foreground are deleted first.
             for dependent in self._dependents.get(meta.uid, ()):
                 self._worker.add(dependent)
+
+    def _link(self, record: StoreRecord) -> _GraphNode:
+        """Put an object into the graph, with its present owners."""
+        meta = _decode_metadata(record.data).metadata
+        before = self._nodes.get(meta.uid)
+        node = self._nodes[meta.uid] = _GraphNode(record.path, meta, record.revision)
+        if before is None or before.meta.owner_references != meta.owner_references:
+            owners = {owner.uid for owner in meta.owner_references}
+            for uid in owners:
+                self._dependents.setdefault(uid, set()).add(meta.uid)
+            if before is not None:
+                self._remove_references(meta.uid, before.meta, except_for=owners)
+        return node
 
     def _remove_node(self, record: StoreRecord) -> None:
         meta = _decode_metadata(record.data).metadata
@@ -235,6 +262,14 @@ class GarbageCollector:
             reference.uid == owner and reference.block_owner_deletion and self._owner_exists(node, reference)
             for reference in node.meta.owner_references
         )
+
+    def _keeps(self, node: _GraphNode, reference: _OwnerRef) -> bool:
+        """Whether an owner exists and does not wait for the object to be deleted."""
+        try:
+            owner = self._find_owner(node, reference)
+        except _OwnerUnknown:
+            return False
+        return owner is not None and not owner.is_deleting_dependents
 
     def _owner_exists(self, node: _GraphNode, reference: _OwnerRef) -> bool:
         try:

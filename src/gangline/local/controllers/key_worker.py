@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from gangline.apiserver.store.errors import StoreFailed
 from gangline.apiserver.store.records import StoreEvent
+from gangline.apiserver.store.store import Store
 from gangline.apiserver.store.watches import StoreWatch
 from gangline.base.clock import Clock
 from gangline.runtime.rate_limits import ExponentialBackoff
@@ -50,3 +51,10 @@ class KeyWorker:
                 for event in events:
                     handle_event(event)
             working.cancel()
+
+    async def follow_objects(self, store: Store, prefix: str) -> None:
+        """Handle the path of every object below `prefix`: now, and after each of its changes; until cancelled."""
+        with store.watch(prefix, after=store.revision) as changes:
+            for record in store.range(prefix).records:
+                self.add(record.path)
+            await self.follow(changes, lambda event: self.add(event.record.path))

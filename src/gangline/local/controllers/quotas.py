@@ -1,6 +1,5 @@
 """Resource quotas: their status says what they allow and what is used, and admission enforces it."""
 
-from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
@@ -20,7 +19,6 @@ from gangline.apiserver.admission.quota.usage import used_amounts
 from gangline.apiserver.registry.registry import Registry
 from gangline.apiserver.registry.storage import decode_record
 from gangline.apiserver.registry.writes import WriteContext
-from gangline.apiserver.store.errors import WatcherTooSlow
 from gangline.apiserver.store.paths import ObjectPath, collection_prefix, split_path
 from gangline.apiserver.store.records import StoreEvent, StoreRecord
 from gangline.base.clock import Clock
@@ -66,8 +64,7 @@ class QuotaController:
 
     async def _follow_changes(self) -> None:
         """Count until no quota is left."""
-        # Whoever falls too far behind counts all again.
-        with suppress(WatcherTooSlow), self._store.watch("", after=self._store.revision) as changes:
+        with self._store.watch("", after=self._store.revision) as changes:
             self._outdate_all()
             async for events in changes:
                 for event in events:

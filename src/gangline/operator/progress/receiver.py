@@ -11,7 +11,6 @@ from gangline.base.certificates.serving import tls_from_folder
 from gangline.base.clock import Clock
 from gangline.kube.client import Client
 from gangline.kube.pods import PodSubresources
-from gangline.operator.progress.endpoint import FLAG, listening_socket, progress_endpoint
 from gangline.operator.progress.log_reader import ProgressLogFollower, ProgressLogReader
 from gangline.operator.progress.metrics import ProgressMetrics
 from gangline.operator.progress.writer import ProgressWriter
@@ -33,7 +32,7 @@ class ProgressReceiver:
     ) -> None:
         """`client` may write although this process does not lead. Raises `InputError` for unusable settings."""
         self._settings, self._kinds, self._client, self._clock = settings, kinds, client, clock
-        self._address, self._metrics = BindAddress.parse(settings.address, FLAG), metrics
+        self._address, self._metrics = BindAddress.parse(settings.address, "--progress-bind-address"), metrics
         folder = settings.cert_path
         self._tls = tls_from_folder(Path(folder), "--progress-cert-path") if folder else None
         self._writer = ProgressWriter(client, clock, metrics.count_write)
@@ -54,6 +53,9 @@ class ProgressReceiver:
             if self._address is None:
                 yield
                 return
+            # With it comes an HTTP server, which most operators do not need.
+            from gangline.operator.progress.endpoint import listening_socket, progress_endpoint
+
             async with progress_endpoint(
                 self._client,
                 self._kinds,

@@ -156,6 +156,24 @@ async def test_slow_watch_is_ended_and_can_resume() -> None:
             assert [thing_number(event.record.data) for event in await next_events(again, 4)] == [1, 2, 3, 4]
 
 
+async def test_large_commit_is_no_slowness_of_the_reader() -> None:
+    async with Store() as store:
+        with store.watch("/", after=1, backlog=3) as watch:
+            await store.commit(*[StoreWrite(f"/{number}", thing_body(number), 0) for number in range(10)])
+            assert len(await anext(watch)) == 10
+            await put_thing(store, "/a")
+            assert len(await anext(watch)) == 1
+
+
+async def test_watch_without_a_limit_keeps_everything() -> None:
+    async with Store() as store:
+        with store.watch("/", after=1) as watch:
+            for start in range(0, 30_000, 10_000):
+                numbers = range(start, start + 10_000)
+                await store.commit(*[StoreWrite(f"/{number}", thing_body(number), 0) for number in numbers])
+            assert [thing_number(event.record.data) for event in await anext(watch)] == list(range(30_000))
+
+
 async def test_cancelled_wait_loses_nothing() -> None:
     async with Store() as store, asyncio.TaskGroup() as group:
         with store.watch("/", after=1) as watch:

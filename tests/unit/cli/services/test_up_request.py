@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gangline.apiserver.registry.service_allocator import SERVICE_CIDR
 from gangline.cli.flags.access_options import AccessOptions
 from gangline.cli.flags.audit_options import AuditOptions
 from gangline.cli.flags.backup_options import BackupOptions
@@ -68,6 +69,15 @@ def test_other_switches_leave_the_node(tmp_path: Path) -> None:
     assert made.plane.disabled_admission_plugins == ()
     assert not request(operator="none").runs_operator
     assert request().runs_operator
+
+
+def test_no_node_leaves_pods_to_kubelets_that_reach_cluster_ips(tmp_path: Path) -> None:
+    made = settings(tmp_path, runs_pods=False)
+    assert not made.node_enabled
+    assert made.service_cidr == SERVICE_CIDR
+    assert made.plane.disabled_admission_plugins == ()
+    assert "--no-node" in request(runs_pods=False).as_arguments()
+    assert "--no-node" not in request().as_arguments()
 
 
 def test_a_plane_in_the_background_gets_the_switches() -> None:

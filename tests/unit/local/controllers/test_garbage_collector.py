@@ -1,11 +1,19 @@
 """Garbage collection, on a running plane."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from support.servers.plane import PlaneClient, running_plane, widget_crd
+from gangline.apiserver.store.paths import collection_prefix
+from gangline.apiserver.store.store import Store
+from gangline.base.clock import SystemClock
+from gangline.base.tasks import background_tasks
+from gangline.local.controllers.garbage_collector import GarbageCollector
+from gangline.local.plane import PlaneSettings, control_plane
+from gangline.local.registry_writes import storage_kind
+from support.servers.plane import TEST_CALL, PlaneClient, running_plane, widget_crd
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -144,3 +152,27 @@ async def test_a_finalizer_that_asks_for_orphans_is_honoured(plane: PlaneClient)
     await plane.poll_until(
         f"{MAPS}/grandchild", lambda now: now.status == 200 and "ownerReferences" not in now.body["metadata"]
     )
+
+
+async def test_a_server_that_starts_collects_what_has_lost_its_owner_meanwhile() -> None:
+    clock = SystemClock()
+    async with Store() as store:
+        async with control_plane(store, PlaneSettings(controllers_enabled=False, token="t"), clock) as plane:
+            maps = storage_kind(plane.registry, "", "configmaps")
+
+            async def make_map(name: str, *owners: Any, **metadata: Any) -> Any:
+                body = {"metadata": {"name": name, "ownerReferences": list(owners), **metadata}}
+                made = await plane.registry.create(TEST_CALL, maps, "default", body)
+                return json.loads(made.data)
+
+            owner = await make_map("owner")
+            await make_map("kept", owned_by(owner))
+            await make_map("lost", owned_by(owner, uid="gone"))
+            await make_map("half-lost", owned_by(owner), owned_by(owner, uid="gone"))
+            collector = GarbageCollector(plane.registry, clock)
+            async with background_tasks(collector.run()):
+                await collector.wait_until_settled()
+        records = store.range(collection_prefix("", "configmaps", "default")).records
+    left = {record.path.rpartition("/")[2]: json.loads(record.data) for record in records}
+    assert set(left) == {"owner", "kept", "half-lost"}
+    assert [one["uid"] for one in left["half-lost"]["metadata"]["ownerReferences"]] == [owner["metadata"]["uid"]]

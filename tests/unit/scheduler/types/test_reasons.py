@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gangline.scheduler.types.reasons import REASON_TEXTS, FilterReason, nodes_message, resource_text
 
-PAGE = (Path(__file__).parents[4] / "docs" / "scheduling.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "gangs.md").read_text()
 
 
 def test_the_commonest_reason_comes_first() -> None:

@@ -17,7 +17,7 @@ from gangline.jobs.plan.failures.last_error import Frame, LastError, last_error
 OUTSIDE_REASONS = frozenset({"OOMKilled", "Evicted", "Preempting", "Preempted", "NodeLost", "DeadlineExceeded"})
 CRASH_SIGNALS = frozenset({4, 7, 8, 9, 11, 24, 25, 31})
 """ILL, BUS, FPE, KILL, SEGV, XCPU, XFSZ, SYS. Not ABRT and PIPE: libraries end by these when a peer is gone."""
-TERM_SIGNAL = 15
+TERM_SIGNAL, KILL_SIGNAL = 15, 9
 PIPE_SIGNAL = 13
 MIN_SIGNAL_CODE, MAX_SIGNAL_CODE = 129, 159
 EXIT_TIME = timedelta(milliseconds=50)
@@ -146,6 +146,12 @@ _NAMED_MEMBER = re.compile(
 _OUTSIDE_SERVICE = re.compile(
     r"https?://|s3://|gs://|HTTPS?ConnectionPool|urlopen error|amazonaws|huggingface|getaddrinfo"
 )
+# What launchers write about a process of another replica, whose exit code they then end with.
+_LAUNCHER_REPORT = re.compile(
+    r"(?i)noticed that (?:the )?(?:job|process)|process rank \d+ with pid|primary job\s+terminated|exited on signal"
+    r"|process \d+ terminated with (?:signal|exit code)|=\s+bad termination of one of your"
+)
+_REACTION_TO_STOP = re.compile(r"(?i)SIGTERM|SignalException|signal 15\b|KeyboardInterrupt|SystemExit")
 _FILE_READER = re.compile(r"pickle|/numpy/|/json/|/gzip|/zipfile|/tarfile|/torch/serialization|/pyarrow/|/h5py/|/PIL/")
 
 
@@ -169,7 +175,7 @@ def end_kind(end: ReplicaEnd, error: LastError | None = None) -> EndKind:
     # A program may send TERM to itself when it gives up: where times are exact, they tell more.
     crashed = number in CRASH_SIGNALS or (number == TERM_SIGNAL and not end.is_exact)
     if crashed and not end.was_stopped:
-        return EndKind.CRASHED
+        return EndKind.SUSPECT if _LAUNCHER_REPORT.search(error.text) else EndKind.CRASHED
     if number == PIPE_SIGNAL:
         return EndKind.COMPLAINT
     return error_kind(error, end.replica, end.rank)
@@ -228,7 +234,7 @@ def onset(end: ReplicaEnd, error: LastError | None = None) -> tuple[float, float
     at = end.began_at or error.at
     if at is not None:
         return at.timestamp(), at.timestamp()
-    if end.ended_at is None or end.was_stopped:
+    if end.ended_at is None or (end.was_stopped and not error.frames):
         return float("inf"), float("inf")
     if end.is_exact:
         began = end.ended_at - EXIT_TIME
@@ -248,6 +254,11 @@ def is_conclusive(end: ReplicaEnd) -> bool:
     kind = end_kind(end, error)
     natural = kind is EndKind.OWN_ERROR and error.exception.rpartition(".")[2] in _NATURAL_ERRORS
     return natural or kind is EndKind.TAKEN
+
+
+def is_reaction_to_stop(error: LastError) -> bool:
+    """Whether an error is what a program raises when it is asked to end."""
+    return bool(_REACTION_TO_STOP.search(error_message(error)))
 
 
 def blames_peer(end: ReplicaEnd) -> bool:

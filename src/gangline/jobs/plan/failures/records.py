@@ -10,10 +10,20 @@ import msgspec
 from gangline.api.core import ContainerStateTerminated, ContainerStatus, Pod, PodPhase
 from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.kubeflow.training import ENDED_AT_ANNOTATION, ConditionType, Failure, JobStatus
-from gangline.jobs.plan.failures.ends import MIN_SIGNAL_CODE, EndKind, ReplicaEnd, end_kind, error_kind
+from gangline.jobs.plan.failures.ends import (
+    KILL_SIGNAL,
+    MIN_SIGNAL_CODE,
+    TERM_SIGNAL,
+    EndKind,
+    ReplicaEnd,
+    end_kind,
+    end_signal,
+    error_kind,
+    is_reaction_to_stop,
+)
 from gangline.jobs.plan.failures.first import first_end
 from gangline.jobs.plan.failures.last_error import last_error, plain_lines
-from gangline.jobs.pods.replicas import Gang, Member, terminated_state, training_status
+from gangline.jobs.pods.replicas import Gang, Member, round_number, terminated_state, training_status
 
 FAILURE_LOG_LINES = 20
 MAX_MESSAGE_LENGTH = 1000
@@ -48,8 +58,15 @@ def first_failed(
     return FailedPod(*members[first.index], first.order_known) if first is not None else None
 
 
-def replica_end(member: Member, pod: Pod, container: str, logs: LogTails, ranks: Ranks = NO_RANKS) -> ReplicaEnd:
-    """How a failed pod ended."""
+def replica_end(
+    member: Member,
+    pod: Pod,
+    container: str,
+    logs: LogTails,
+    ranks: Ranks = NO_RANKS,
+    stopped_since: datetime | None = None,
+) -> ReplicaEnd:
+    """How a failed pod ended. `stopped_since`: when the clean-up of its job began."""
     state = terminated_state(pod, container) or _failed_container_state(pod)
     end = state or ContainerStateTerminated()
     exact = exact_end(pod, end)
@@ -64,7 +81,7 @@ def replica_end(member: Member, pod: Pod, container: str, logs: LogTails, ranks:
         is_exact=exact is not None,
         log=tuple(logs.get(pod.metadata.uid, ())),
         rank=ranks.get(str(member)),
-        was_stopped=pod.metadata.deletion_timestamp is not None and not ended_before_deletion(pod, container),
+        was_stopped=pod.metadata.deletion_timestamp is not None and not ended_by_itself(pod, container, stopped_since),
     )
 
 
@@ -194,26 +211,82 @@ def may_be_revised(status: JobStatus, now: datetime) -> bool:
     return now - status.completion_time <= REVISION_TIME
 
 
-def revised_failure(recorded: Failure, gang: Gang, container: str, logs: LogTails, ranks: Ranks = NO_RANKS) -> Failure:
-    """The failure in the status of a job that has ended, or one that a node reported only afterwards and came before it.
+def revised_failure(
+    recorded: Failure,
+    pods: Mapping[Member, Pod],
+    container: str,
+    logs: LogTails,
+    ranks: Ranks = NO_RANKS,
+    stopped_since: datetime | None = None,
+) -> Failure:
+    """The first failure of a team by all that is known of its ends: the recorded one, or one that was reported after it.
 
-    Pods that are being deleted count by what their logs say: the clean-up may have met a program that was failing.
+    Kubelets report the ends of containers seconds apart, and that a pod has failed only after the end of its container.
+    `stopped_since`: when the clean-up of the job began. What it stopped counts by its log: it may have been failing.
     """
-    revised = recorded
-    for member, pod in gang.pods.items():
-        if pod.status.phase == PodPhase.FAILED and pod.metadata.name != recorded.pod:
-            known = pod.metadata.deletion_timestamp is None or ended_before_deletion(pod, container)
-            newer = failure_record(member, pod, container, logs, ranks=ranks)
-            end = replica_end(member, pod, container, logs, ranks)
-            if (known or end.error.frames) and supersedes(newer, revised):
-                revised = newer
-    return revised
+    if recorded.time is None:
+        return recorded
+    own, ends, records = recorded_end(recorded), list[ReplicaEnd](), list[Failure]()
+    for member, pod in pods.items():
+        end = replica_end(member, pod, container, logs, ranks, stopped_since)
+        if pod.metadata.name == recorded.pod:
+            is_recorded = failure_time(pod, container) == recorded.time and end.exit_code == recorded.exit_code
+            own = end if is_recorded and end.log else own
+        elif has_failed(pod, container) and _is_evidence(end) and _is_close(end.ended_at, recorded.time):
+            ends.append(end)
+            records.append(failure_record(member, pod, container, logs, ranks=ranks))
+    first = first_end([own, *ends]) if ends else None
+    if first is None:
+        return recorded
+    chosen = (recorded, *records)[first.index]
+    return msgspec.structs.replace(chosen, order_unknown=not first.order_known)
 
 
-def ended_before_deletion(pod: Pod, container: str) -> bool:
-    """Whether a pod that is being deleted had ended by itself before: it has the exit code of a program's own."""
+def has_failed(pod: Pod, container: str) -> bool:
+    """Whether the program of a pod has failed, even if its kubelet has not reported that of the pod yet."""
     state = terminated_state(pod, container)
-    return state is not None and 0 < state.exit_code < MIN_SIGNAL_CODE
+    if state is None or state.reason in IN_PLACE_REASONS:
+        return pod.status.phase == PodPhase.FAILED
+    return pod.status.phase == PodPhase.FAILED or state.exit_code != 0
+
+
+def ended_pods(gang: Gang, departed: Iterable[Pod] = ()) -> dict[Member, Pod]:
+    """The pods of a team by replica, with the last states of those that are gone and have no successor."""
+    by_name = {name: member for member, name in gang.names.items()}
+    newest = max((round_number(pod.metadata) for pod in gang.pods.values()), default=0)
+    gone = {
+        by_name[pod.metadata.name]: pod
+        for pod in departed
+        if pod.metadata.name in by_name and round_number(pod.metadata) >= newest
+    }
+    return {**gone, **gang.pods}
+
+
+def ended_by_itself(pod: Pod, container: str, stopped_since: datetime | None = None) -> bool:
+    """Whether the program of a pod that is being deleted ended by itself, and not because of that.
+
+    Its exit code or signal says so, or that it ended before the clean-up began.
+    """
+    state = terminated_state(pod, container)
+    if state is None:
+        return False
+    if state.reason == "OOMKilled":
+        return True
+    ended = state.finished_at
+    is_earlier = stopped_since is not None and ended is not None and ended < stopped_since
+    is_later = stopped_since is not None and ended is not None and ended > stopped_since
+    if end_signal(ReplicaEnd("", state.exit_code, state.signal)) in (TERM_SIGNAL, KILL_SIGNAL):
+        return is_earlier
+    return state.exit_code > 0 and not is_later
+
+
+def _is_evidence(end: ReplicaEnd) -> bool:
+    """Whether an end may be the first one: one that the clean-up made says nothing, but for an error before it."""
+    return not end.was_stopped or (bool(end.error.frames) and not is_reaction_to_stop(end.error))
+
+
+def _is_close(time: datetime | None, other: datetime) -> bool:
+    return time is not None and abs((time - other).total_seconds()) <= SAME_TROUBLE_SECONDS
 
 
 def has_written_error(member: Member, pod: Pod, logs: LogTails, ranks: Ranks = NO_RANKS) -> bool:

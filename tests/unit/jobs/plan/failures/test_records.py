@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from gangline.api.core import ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod
 from gangline.api.kubeflow.kinds import MPIJOB, PYTORCHJOB, TFJOB
@@ -75,6 +76,75 @@ def test_a_program_that_was_failing_when_the_clean_up_stopped_it_is_the_first_on
     assert first_of(found).replica == "worker-1"
 
 
+def deleted(pod: Pod) -> Pod:
+    """The pod as the last event of a watch has it: its kubelet has just removed it."""
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=at(9)))
+
+
+def exiting(index: int, seconds: float, code: int, reason: str = "Error") -> Pod:
+    """A pod as a kubelet reports it first: its container has ended, and its phase is Running for a moment more."""
+    pod = failed(index, seconds, code, reason=reason)
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase="Running"))
+
+
+def test_a_container_that_ended_counts_before_its_kubelet_reports_that_the_pod_failed() -> None:
+    job = make_job(PYTORCHJOB, master=1, worker=2, restart="Never", policy={"cleanPodPolicy": "Running"})
+    master = make_member("Master", of=PYTORCHJOB)
+    status = status_of(job, master, failed(0), exiting(1, 0, 137, "OOMKilled"), after=2)
+    assert status.finished
+    assert (first_of(status).replica, first_of(status).reason) == ("worker-1", "OOMKilled")
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "is_first"),
+    [
+        pytest.param(139, 0, True, id="crashed"),
+        pytest.param(137, 0, True, id="killed before the clean-up began"),
+        pytest.param(143, 0, True, id="terminated before the clean-up began"),
+        pytest.param(137, 4, False, id="killed by the clean-up"),
+        pytest.param(143, 3, False, id="terminated by the clean-up, in the second of the verdict"),
+        pytest.param(1, 5, False, id="ended with an exit code of its own after the clean-up began"),
+    ],
+)
+def test_the_last_state_of_a_pod_that_the_clean_up_deleted_tells_whether_it_failed_first(
+    code: int, seconds: float, is_first: bool
+) -> None:
+    job = make_job(PYTORCHJOB, master=1, worker=2, restart="Never", policy={"cleanPodPolicy": "Running"})
+    master, running = make_member("Master", of=PYTORCHJOB), make_member("Worker", 1, of=PYTORCHJOB)
+    first = status_of(job, master, failed(0, 1), running, after=3)
+    assert first_of(first).replica == "worker-0"
+    gone = deleted(failed(1, seconds, code))
+    plan = job_plan(TORCH, with_status(job, first), failed(0, 1), after=timedelta(seconds=10), departed=(gone,))
+    assert first_of(plan.status).replica == ("worker-1" if is_first else "worker-0")
+    assert not first_of(plan.status).order_unknown
+
+
+def test_what_a_program_raises_when_it_is_stopped_is_not_its_failure() -> None:
+    job = make_job(PYTORCHJOB, master=1, worker=2, restart="Never", policy={"cleanPodPolicy": "Running"})
+    running = make_member("Worker", 1, of=PYTORCHJOB)
+    ended = with_status(job, status_of(job, failed(0), running, after=1, worker_0=COMPLAINT))
+    words = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15"
+    gone = deleted(failed(1, 4, 1))
+    plan = job_plan(
+        TORCH,
+        ended,
+        failed(0),
+        after=timedelta(seconds=9),
+        departed=(gone,),
+        log_tails={"uid-job-worker-0": COMPLAINT, "uid-job-worker-1": (*BUG[:-1], words)},
+    )
+    assert first_of(plan.status).replica == "worker-0"
+
+
+def test_without_logs_an_end_in_the_same_second_leaves_the_order_unknown() -> None:
+    job = make_job(PYTORCHJOB, master=1, worker=2, restart="Never")
+    running = make_member("Worker", 1, of=PYTORCHJOB)
+    status = status_of(job, failed(0), running, after=1)
+    assert not first_of(status).order_unknown
+    late = status_of(with_status(job, status), failed(0), failed(1), after=4)
+    assert first_of(late).order_unknown
+
+
 def test_a_complaint_that_restarted_a_replica_is_corrected_by_the_failure_behind_it() -> None:
     job = make_job(PYTORCHJOB, master=1, worker=2, restart="ExitCode")
     master, running = make_member("Master", of=PYTORCHJOB), make_member("Worker", 1, of=PYTORCHJOB)
@@ -112,6 +182,16 @@ def test_of_replicas_that_failed_together_again_and_again_the_first_of_the_last_
     failure = last_restarted_failure(observed_job(TORCH, job, *pods).gang, "pytorch", {})
     assert failure is not None
     assert (failure.replica, failure.reason) == ("worker-1", "OOMKilled")
+
+
+def test_a_container_that_was_restarted_is_the_first_failure_of_a_job_that_exceeds_its_deadline() -> None:
+    job = make_job(PYTORCHJOB, worker=2, restart="OnFailure", policy={"activeDeadlineSeconds": 60})
+    running = make_member("Worker", 0, of=PYTORCHJOB)
+    begun = with_status(job, status_of(job, running, restarted(1, 2, 3, 9), after=10))
+    assert begun.status.first_failure is None
+    status = status_of(begun, running, restarted(1, 2, 3, 9), after=90, worker_1=BUG)
+    assert status.finished
+    assert (first_of(status).replica, first_of(status).exit_code, first_of(status).log) == ("worker-1", 3, BUG)
 
 
 def test_the_exact_end_is_that_of_this_run() -> None:

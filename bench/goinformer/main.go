@@ -36,7 +36,7 @@ type result map[string]any
 var (
 	kubeconfig = flag.String("kubeconfig", "", "how to reach the server")
 	do         = flag.String("do", "sync", "sync, events, get or create")
-	content    = flag.String("content", "json", "json or protobuf")
+	content    = flag.String("content", "json", "json, protobuf, or protobuf-only: nothing else is accepted")
 	namespace  = flag.String("namespace", "bench", "where the objects are")
 	since      = flag.String("since", "", "events: the resourceVersion to watch from")
 	count      = flag.Int("count", 1000, "how many events or requests")
@@ -89,8 +89,11 @@ func connect() (*kubernetes.Clientset, error) {
 	}
 	config.QPS = -1 // no limit of its own: by default 5 requests a second
 	config.ContentType = "application/json"
-	if *content == "protobuf" {
+	if *content != "json" {
 		config.ContentType = "application/vnd.kubernetes.protobuf"
+	}
+	if *content == "protobuf-only" {
+		config.AcceptContentTypes = config.ContentType
 	}
 	return kubernetes.NewForConfig(config)
 }

@@ -110,9 +110,9 @@ def test_a_program_without_rights_is_refused(accounts: Accounts) -> None:
 
 
 @contextmanager
-def controlling(account: ProgramAccount, namespace: str, log: Path) -> Iterator[IO[bytes]]:
-    """Runs the controller; gives its input, which ends it when closed."""
-    command = [str(find_go_client("gocontroller")), namespace]
+def controlling(account: ProgramAccount, namespace: str, log: Path, *accept: str) -> Iterator[IO[bytes]]:
+    """Runs the controller, which accepts any media type or only one; gives its input, which ends it when closed."""
+    command = [str(find_go_client("gocontroller")), namespace, *accept]
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -147,7 +147,7 @@ def test_a_controller_in_go_elects_a_leader_and_does_its_work(accounts: Accounts
         kubectl("delete", "secret", "early")
         kubectl("wait", "--for=create", "secret/early", "--timeout=50s")
 
-        both.enter_context(controlling(account, "mirror", tmp_path / "second"))
+        both.enter_context(controlling(account, "mirror", tmp_path / "second", "application/vnd.kubernetes.protobuf"))
         first.close()
         kubectl("create", "configmap", "late")
         kubectl("label", "configmap", "late", "clients.example/mirrored=true")

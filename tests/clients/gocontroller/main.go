@@ -52,7 +52,11 @@ func (m *mirror) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 
 func run(namespace string) error {
 	ctrl.SetLogger(zap.New())
-	manager, err := ctrl.NewManager(ctrl.GetConfigOrDie(), manager.Options{
+	config := ctrl.GetConfigOrDie()
+	if len(os.Args) > 2 {
+		config.AcceptContentTypes = os.Args[2] // and nothing else
+	}
+	manager, err := ctrl.NewManager(config, manager.Options{
 		LeaderElection:          true,
 		LeaderElectionID:        "mirror",
 		LeaderElectionNamespace: namespace,

@@ -40,6 +40,7 @@ from gangline.apiserver.http.negotiation import (
     Representation,
     check_accepted,
     error_representation,
+    for_long_list,
     negotiate,
 )
 from gangline.apiserver.http.nonresource import NO_SNIFFING, NonResourceHandler, NonResourceResponse
@@ -472,6 +473,7 @@ class ApiHandler:
 
     def _list_response(self, request: ApiRequest, representation: Representation, page: ListPage) -> web.StreamResponse:
         items = [request.served_kind.served_bytes(record.data) for record in page.records]
+        representation = for_long_list(representation, request.http.headers.get("Accept", ""), len(items))
         body = representation.encode_list(request.served_kind.object_kind, items, page.metadata)
         return api_response(request, representation, body)
 

@@ -35,6 +35,8 @@ _JSON, _YAML = "application/json", "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _SERVED_TYPES = (_JSON, _YAML, PROTOBUF)
 _STREAM_TYPES = (f"{_JSON};stream=watch", f"{PROTOBUF};stream=watch")
+MAX_PROTOBUF_LIST: Final = 500
+"""The longest list that is sent in protobuf to a client that also takes JSON: a page of client-go."""
 _META_VERSIONS = ("v1", "v1beta1")
 _PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 _TRUE_VALUES = ("1", "t", "T", "TRUE", "true", "True")
@@ -51,6 +53,10 @@ class Representation:
         self.content_type, self.stream_type = content_type, _JSON
         self.is_plain = view.is_plain and formatter is None
         """Objects pass unchanged: `plain_event` encodes the events of every watch in this representation."""
+
+    @property
+    def has_whole_objects(self) -> bool:
+        return self._view.is_plain
 
     def encode_object(self, kind: ObjectKind, body: ObjectBody) -> bytes:
         """One object. Raises `NegotiationError` (406) if the view is for lists."""
@@ -191,6 +197,17 @@ def negotiate(
         if media and _is_allowed(clause.parameters, views=views):
             return _make_representation(media, clause.parameters, query, now, pretty=pretty, watch=watch)
     raise not_acceptable(f"only the following media types are accepted: {', '.join(_SERVED_TYPES)}")
+
+
+def for_long_list(representation: Representation, accept: str, count: int) -> Representation:
+    """JSON in place of protobuf for a list of so many objects, if the client takes both.
+
+    Stored objects are JSON: to encode thousands of them would hold up all other requests.
+    """
+    if representation.content_type != PROTOBUF or count <= MAX_PROTOBUF_LIST:
+        return representation
+    takes_json = any(clause.name in (_JSON, "*/*") and not clause.parameters for clause in accept_clauses(accept))
+    return PLAIN_JSON if takes_json and representation.has_whole_objects else representation
 
 
 def error_representation(accept: str, query: Mapping[str, str], *, agent: str = "") -> Representation:

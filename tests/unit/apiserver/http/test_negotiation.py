@@ -9,10 +9,12 @@ import pytest
 
 from gangline.api.codec.documents import documents
 from gangline.apiserver.http.negotiation import (
+    MAX_PROTOBUF_LIST,
     PLAIN_JSON,
     Representation,
     accept_clauses,
     error_representation,
+    for_long_list,
     negotiate,
 )
 from gangline.apiserver.http.representations import NegotiationError, plain_event
@@ -313,6 +315,21 @@ def test_protobuf_is_for_clients_that_name_it_first(accept: str) -> None:
     listed = decode(chosen.encode_list(LEASES, [lease("a"), lease("b")], {"resourceVersion": "9", "continue": "c"}))
     assert (listed["kind"], listed["metadata"]) == ("LeaseList", {"resourceVersion": "9", "continue": "c"})
     assert [item["metadata"]["name"] for item in listed["items"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "count", "expected"),
+    [
+        (f"{PROTOBUF},application/json", MAX_PROTOBUF_LIST, PROTOBUF),
+        (f"{PROTOBUF},application/json", MAX_PROTOBUF_LIST + 1, "application/json"),
+        (f"{PROTOBUF}, */*", MAX_PROTOBUF_LIST + 1, "application/json"),
+        (PROTOBUF, MAX_PROTOBUF_LIST + 1, PROTOBUF),
+        (f"{PROTOBUF};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,*/*", MAX_PROTOBUF_LIST + 1, PROTOBUF),
+        ("application/yaml,application/json", MAX_PROTOBUF_LIST + 1, "application/yaml"),
+    ],
+)
+def test_long_list_is_json_for_clients_that_take_it(accept: str, count: int, expected: str) -> None:
+    assert for_long_list(form(accept), accept, count).content_type == expected
 
 
 def test_table_falls_back_from_protobuf_to_json() -> None:

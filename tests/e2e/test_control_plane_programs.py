@@ -3,6 +3,7 @@ configuration, kube-controller-manager with all default controllers.
 """
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ DEPLOYMENT = {
         },
     },
 }
+UPSTREAM = "ResourceQuota|Garbage collector|Namespaces|OrderedNamespaceDeletion"
 _ERROR_LINE = re.compile(r"^[EF]\d{4} [\d:.]+ +\d+ (.*)$", re.MULTILINE)
 _VARYING = re.compile(r'"[^"]*"|\d+')
 
@@ -99,3 +101,17 @@ def test_kube_controller_manager_runs_all_default_controllers(plane: DetachedPla
         kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=60s")
         assert kubectl("get", "pods", "-l", "app=web", "-o", "name") == ""
         assert repeated_errors(log) == []
+
+
+@pytest.mark.timeout(1800)
+def test_kubernetes_own_tests_of_api_machinery_pass(plane: DetachedPlane) -> None:
+    """Those conformance tests of the upstream e2e suite that need no image; hack/kubernetes.sh e2e.test builds it."""
+    tests = find_kubectl().parent / "e2e.test"
+    if not tests.is_file():
+        pytest.skip("the e2e tests of Kubernetes are not built: hack/kubernetes.sh e2e.test takes an hour")
+    flags = ("--use-service-account-credentials", f"--root-ca-file={plane.ca}")
+    command = [str(tests), f"-kubeconfig={plane.kubeconfig}", "-provider=skeleton", "-allowed-not-ready-nodes=-1"]
+    command += [f"-ginkgo.focus=\\[sig-api-machinery\\] ({UPSTREAM}).*\\[Conformance\\]", "-ginkgo.no-color"]
+    with program(plane, "kube-scheduler"), program(plane, "kube-controller-manager", *flags):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=plane.folder, timeout=1500)
+    assert re.search(r"^SUCCESS! -- [1-9]\d* Passed \| 0 Failed", done.stdout, re.MULTILINE), done.stdout[-5000:]

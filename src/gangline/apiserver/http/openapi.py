@@ -264,8 +264,11 @@ _V3_ONLY_KEYWORDS = frozenset({"nullable", "anyOf", "oneOf", "not", "allOf", "de
 def _v2_schema(schema: Any) -> JSON:
     if not isinstance(schema, dict):
         return {}
-    if schema.get("x-kubernetes-preserve-unknown-fields") and "x-kubernetes-group-version-kind" not in schema:
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
         # OpenAPI v2 cannot express it, so kube-apiserver publishes nothing about the object.
+        if "x-kubernetes-group-version-kind" in schema:
+            kept = ("x-kubernetes-group-version-kind", "x-kubernetes-selectable-fields")
+            return {"type": "object", **{key: schema[key] for key in kept if key in schema}}
         return {key: value for key, value in schema.items() if key.startswith("x-kubernetes-") or key == "description"}
     result = dict(_v2_keywords(schema))
     for part in schema.get("allOf", ()):

@@ -1,4 +1,5 @@
 import asyncio
+import copy
 import json
 import os
 from collections.abc import AsyncIterator
@@ -117,6 +118,15 @@ def test_openapi_v2_has_the_same_kinds() -> None:
     gadget = definitions["com.example.test.v1.Gadget"]
     assert gadget["properties"]["metadata"]["$ref"].startswith("#/definitions/")
     assert definitions["io.k8s.apimachinery.pkg.api.resource.Quantity"]["type"] == "string"
+
+
+def test_openapi_v2_says_nothing_of_a_kind_that_keeps_unknown_fields() -> None:
+    crd = copy.deepcopy(CRD)
+    schema = crd["spec"]["versions"][0]["schema"]  # type: ignore[index]
+    schema["openAPIV3Schema"] = {**SCHEMA, "x-kubernetes-preserve-unknown-fields": True}
+    gadget = json.loads(OpenApiDocuments([crd]).swagger())["definitions"]["com.example.test.v1.Gadget"]
+    key = {"group": "test.example.com", "version": "v1", "kind": "Gadget"}
+    assert gadget == {"type": "object", "x-kubernetes-group-version-kind": [key]}
 
 
 # With the real kubectl

@@ -44,6 +44,11 @@ test-real: dev ## all that needs a real kube-apiserver (builds one the first tim
 	hack/kwok.sh
 	GANGLINE_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m real -W "ignore:unclosed:ResourceWarning" tests
 
+test-upstream: dev ## the part of Kubernetes' own e2e tests that needs no image, on our server (takes an hour to build the first time)
+	hack/kubernetes.sh
+	hack/kubernetes.sh e2e.test
+	GANGLINE_REQUIRE_REAL=1 GANGLINE_UPSTREAM_E2E=1 $(BIN)/python -m pytest -m real -k kubernetes_own_tests tests/e2e/test_control_plane_programs.py
+
 test-cluster: dev ## install gangline and run jobs in a cluster with real nodes: kubelets, containers, cluster DNS (needs root; builds it the first time)
 	hack/test-cluster.sh
 	GANGLINE_REQUIRE_CLUSTER=1 $(BIN)/python -m pytest -m cluster tests/e2e/test_real_kubelet.py

@@ -264,8 +264,9 @@ class RecoveryValues(ValuesStruct, frozen=True, kw_only=True):
     diagnosis: Annotated[
         bool,
         _described(
-            "Let runPolicy.recovery decide by what gangline why would find. The operator may then list the events in the "
-            "namespaces that it serves and, if it serves all, read nodes. Without it pods and their logs must do."
+            "Let runPolicy.recovery decide by the cause of a failure, as events and nodes show it. The operator may then "
+            "list the events in the namespaces that it serves and, if it serves all, read nodes. Without it pods and "
+            "their logs must do."
         ),
     ] = True
 

@@ -145,6 +145,8 @@ async def test_objects_of_all_kinds(server: Connection, namespace: str) -> None:
     async with HttpTransport(server, warn=lambda text: None) as transport:
         for number, (kind, body) in enumerate(load_cases()):
             resource, name = RESOURCES[kind], f"protobuf-{uuid.uuid4().hex[:6]}-{number}"
+            if resource.group == "admissionregistration.k8s.io":
+                continue  # it would decide about the requests of others
             body = {**with_namespace(body, namespace), "apiVersion": resource.api_version, "kind": resource.kind}
             body = {**body, "metadata": {**body["metadata"], "name": name}}
             path = resource.path(namespace)
@@ -159,6 +161,11 @@ async def test_objects_of_all_kinds(server: Connection, namespace: str) -> None:
             if RESOURCES[kind].namespaced:
                 await assert_same_answers(transport, RESOURCES[kind].path(namespace))
         await assert_same_answers(transport, f"/api/v1/namespaces/{namespace}/pods", PARTIAL.replace(";g", "List;g"))
+        # Others use this server as well, and their namespaces do not go with ours.
+        for kind, paths in stored.items():
+            if not RESOURCES[kind].namespaced:
+                for path in paths:
+                    await transport.send(Request("DELETE", path))
     assert len(stored) > 40
 
 

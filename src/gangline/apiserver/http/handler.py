@@ -347,7 +347,8 @@ class ApiHandler:
         if verb is None or verb not in resources[0].verbs or http.method == "HEAD":
             raise apierrors.method_not_allowed()
         accept, agent = http.headers.get("Accept", ""), http.headers.get("User-Agent", "")
-        representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
+        # As for custom resources, nothing is known of how these kinds look in protobuf.
+        representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False, routed=False)
         encoded = representation.encode_status(await group.respond(info, verb, http.query))
         if (trail := http.get(AUDIT_TRAIL)) is not None:
             trail.set_response_body(encoded)

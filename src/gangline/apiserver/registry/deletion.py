@@ -224,15 +224,21 @@ class Deleter:
         """
         context = WriteContext(dry_run=options.dry_run, user=user)
 
+        refusals: list[StatusError] = []
+
         async def delete_one(record: StoreRecord) -> None:
             path = split_path(record.path)
+            if refusals:
+                return
             try:
                 await self._delete(context, served_kind, Key(path.namespace, path.name), options)
             except StatusError as error:
                 if error.code != 404:
-                    raise
+                    refusals.append(error)
 
         await for_each(records, delete_one)
+        if refusals:
+            raise refusals[0]
 
     async def _commit(self, served_kind: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
         if step.marked_object is not None and step.marked_object != old:

@@ -287,3 +287,11 @@ async def test_objects_that_are_deleted_together_share_commits(tmp_path: Path) -
         assert store.count(collection_prefix("", "configmaps")) == 0
     assert sum(commits) == 64
     assert len(commits) <= 16
+
+
+async def test_of_several_refusals_the_first_is_raised(at: RegistryHarness) -> None:
+    for name in ("default", "kube-public", "kube-system"):
+        await at.create("namespaces", {"metadata": {"name": name}})
+    records = at.store.range(collection_prefix("", "namespaces")).records
+    with pytest.raises(StatusError, match=r'namespaces "default" is forbidden: this namespace may not be deleted'):
+        await at.registry.delete_all(at.entry("namespaces"), records, DeletionOptions())

@@ -38,7 +38,8 @@ def pods_created(cluster: NodeCluster, namespace: str) -> int:
         and line.get("objectRef", {}).get("resource") == "pods"
         and line["objectRef"].get("namespace") == namespace
         and "subresource" not in line["objectRef"]
-        and line["requestReceivedTimestamp"] >= since
+        # It has fractions of a second, before the Z.
+        and line["requestReceivedTimestamp"] >= since.removesuffix("Z")
         for line in lines
     )
 

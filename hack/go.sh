@@ -54,3 +54,12 @@ build_module() (
   # A rename within one file system: others see the whole binary or none.
   mv "$scratch/program" "$2"
 )
+
+# copy_module MODULE@VERSION FOLDER: the source of a module of the proxy, where it can be changed and built. `go install`
+# would ask for the list of all versions, which not every proxy has. Call find_go first.
+copy_module() {
+  local from
+  from=$(cd / && GOWORK=off GOFLAGS= "$go" mod download -json "$1" | "$python" -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+  cp -r "$from" "$2"
+  chmod -R u+w "$2"    # the module cache is read-only
+}

@@ -14,13 +14,10 @@ target=$cache/kube-state-metrics-$version
 
 build() (
   find_go
-  from=$(cd / && GOWORK=off GOFLAGS= "$go" mod download -json "k8s.io/kube-state-metrics/v2@v$version" | "$python" -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
-  # A copy: the module cache is read-only.
   scratch=$(mktemp -d "$target.source.XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
-  cp -r "$from/." "$scratch"
-  chmod -R u+w "$scratch"
-  build_module "$scratch" "$target"
+  copy_module "k8s.io/kube-state-metrics/v2@v$version" "$scratch/source"
+  build_module "$scratch/source" "$target"
 )
 
 if [ "${1:-}" != --where ]; then

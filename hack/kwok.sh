@@ -20,16 +20,12 @@ build() (
   say "building kwok $version ..."
   scratch=$(mktemp -d "$target.XXXXXX")
   trap 'chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
-  # Built in a copy: `go install` asks for the list of all versions, which not every proxy has.
-  from=$(cd / && GOWORK=off GOFLAGS= "$go" mod download -json "$module@v$version" | "$python" -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
-  cp -r "$from" "$scratch/source"
-  chmod -R u+w "$scratch/source"
+  copy_module "$module@v$version" "$scratch/source"
   mkdir -p "$scratch/made/stages"
   (cd "$scratch/source" && CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=mod -buildvcs=false" "$go" build -trimpath -ldflags "-s -w" -o "$scratch/made/kwok" ./cmd/kwok)
   for stage in node/fast/node-initialize node/heartbeat-with-lease/node-heartbeat-with-lease pod/fast/pod-ready pod/fast/pod-complete pod/fast/pod-delete; do
-    cp "$from/kustomize/stage/$stage.yaml" "$scratch/made/stages"
+    cp "$scratch/source/kustomize/stage/$stage.yaml" "$scratch/made/stages"
   done
-  chmod -R u+w "$scratch/made"    # the module cache is read-only, and so would be copies of it
   mv "$scratch/made" "$target"
 )
 

@@ -18,14 +18,10 @@ build() (
   say "building mpi-operator $version ..."
   scratch=$(mktemp -d "$target.XXXXXX")
   trap 'chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
-  # Built in a copy: `go install` asks for the list of all versions, which not every proxy has.
-  from=$(cd / && GOWORK=off GOFLAGS= "$go" mod download -json "$module@v$version" | "$python" -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
-  cp -r "$from" "$scratch/source"
-  chmod -R u+w "$scratch/source"
+  copy_module "$module@v$version" "$scratch/source"
   mkdir -p "$scratch/made/crds"
   (cd "$scratch/source" && CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=mod -buildvcs=false" "$go" build -trimpath -ldflags "-s -w" -o "$scratch/made/mpi-operator" ./cmd/mpi-operator)
-  cp "$from"/manifests/base/kubeflow.org_mpijobs.yaml "$scratch/made/crds"
-  chmod -R u+w "$scratch/made"    # the module cache is read-only, and so would be copies of it
+  cp "$scratch/source"/manifests/base/kubeflow.org_mpijobs.yaml "$scratch/made/crds"
   mv "$scratch/made" "$target"
 )
 

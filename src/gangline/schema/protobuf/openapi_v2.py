@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from gangline.api.meta import JSON
+from gangline.schema.protobuf.wire import FIXED64, VARINT, block, varint
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 LEGACY_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 """The same by an older name, which is no valid media type and which clients still send."""
-
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 def encode(document: JSON) -> bytes:
@@ -21,38 +20,19 @@ def encode(document: JSON) -> bytes:
     info = document.get("info", {})
     info_message = _encode_text(1, info.get("title", "")) + _encode_text(2, info.get("version", ""))
     definitions = _encode_named_schemas(document.get("definitions", {}))
-    return (
-        _encode_text(1, document["swagger"])
-        + _encode_bytes(2, info_message)
-        + _encode_bytes(8, b"")
-        + _encode_bytes(9, definitions)
-    )
-
-
-def _encode_varint(value: int) -> bytes:
-    value &= 2**64 - 1  # Negative numbers as their 64-bit two's complement.
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _encode_bytes(number: int, content: bytes) -> bytes:
-    return _encode_varint(number << 3 | _BYTES) + _encode_varint(len(content)) + content
+    return _encode_text(1, document["swagger"]) + block(2, info_message) + block(8, b"") + block(9, definitions)
 
 
 def _encode_text(number: int, value: str) -> bytes:
-    return _encode_bytes(number, value.encode())
+    return block(number, value.encode())
 
 
 def _encode_double(number: int, value: float) -> bytes:
-    return _encode_varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+    return varint(number << 3 | FIXED64) + struct.pack("<d", value)
 
 
 def _encode_integer(number: int, value: int) -> bytes:
-    return _encode_varint(number << 3 | _VARINT) + _encode_varint(int(value))
+    return varint(number << 3 | VARINT) + varint(int(value))
 
 
 def _encode_texts(number: int, values: Iterable[str]) -> bytes:
@@ -61,7 +41,7 @@ def _encode_texts(number: int, values: Iterable[str]) -> bytes:
 
 def _encode_any(number: int, value: Any) -> bytes:
     # As YAML text, which includes JSON.
-    return _encode_bytes(number, _encode_bytes(2, msgspec.json.encode(value)))
+    return block(number, block(2, msgspec.json.encode(value)))
 
 
 def _encode_anys(number: int, values: Iterable[Any]) -> bytes:
@@ -69,32 +49,29 @@ def _encode_anys(number: int, values: Iterable[Any]) -> bytes:
 
 
 def _encode_schemas(number: int, values: Iterable[JSON]) -> bytes:
-    return b"".join(_encode_bytes(number, _encode_schema(value)) for value in values)
+    return b"".join(block(number, _encode_schema(value)) for value in values)
 
 
 def _encode_named_schemas(schemas: Mapping[str, JSON]) -> bytes:
     return b"".join(
-        _encode_bytes(1, _encode_text(1, name) + _encode_bytes(2, _encode_schema(schema)))
-        for name, schema in schemas.items()
+        block(1, _encode_text(1, name) + block(2, _encode_schema(schema))) for name, schema in schemas.items()
     )
 
 
 def _encode_properties(number: int, value: Mapping[str, JSON]) -> bytes:
-    return _encode_bytes(number, _encode_named_schemas(value))
+    return block(number, _encode_named_schemas(value))
 
 
 def _encode_additional(number: int, value: JSON | bool) -> bytes:
-    return _encode_bytes(
-        number, _encode_integer(2, value) if isinstance(value, bool) else _encode_bytes(1, _encode_schema(value))
-    )
+    return block(number, _encode_integer(2, value) if isinstance(value, bool) else block(1, _encode_schema(value)))
 
 
 def _encode_type(number: int, value: str | list[str]) -> bytes:
-    return _encode_bytes(number, _encode_texts(1, [value] if isinstance(value, str) else value))
+    return block(number, _encode_texts(1, [value] if isinstance(value, str) else value))
 
 
 def _encode_items(number: int, value: JSON) -> bytes:
-    return _encode_bytes(number, _encode_bytes(1, _encode_schema(value)))
+    return block(number, block(1, _encode_schema(value)))
 
 
 _KEYWORD_ENCODERS: Mapping[str, tuple[int, Callable[[int, Any], bytes]]] = MappingProxyType(
@@ -133,7 +110,7 @@ def _encode_schema(schema: JSON) -> bytes:
     parts: list[bytes] = []
     for name, value in schema.items():
         if name.startswith("x-"):
-            parts.append(_encode_bytes(31, _encode_text(1, name) + _encode_any(2, value)))
+            parts.append(block(31, _encode_text(1, name) + _encode_any(2, value)))
         elif name in _KEYWORD_ENCODERS:
             number, write = _KEYWORD_ENCODERS[name]
             parts.append(write(number, value))

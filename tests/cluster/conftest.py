@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.nodes.inside import NodeCluster
-from support.nodes.installation import install, is_installed
+from support.nodes.installation import NAMESPACE, install, is_installed
 from support.nodes.layout import Layout
 from support.requirements import skip_or_fail
 
@@ -28,6 +28,15 @@ def installed(cluster: NodeCluster) -> NodeCluster:
     if not is_installed(cluster):
         install(cluster)
     return cluster
+
+
+@pytest.fixture
+def empty(cluster: NodeCluster) -> Iterator[NodeCluster]:
+    """The cluster without gangline, before and after."""
+    cluster.gangline("uninstall", "--delete-crds", "--yes", seconds=330)
+    yield cluster
+    cluster.gangline("uninstall", "--delete-crds", "--yes", seconds=330)
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
 
 
 @pytest.fixture

@@ -23,15 +23,6 @@ def crds(cluster: NodeCluster) -> set[str]:
     return {name for name in objects_of_gangline(cluster) if name.startswith("CustomResourceDefinition/")}
 
 
-@pytest.fixture
-def empty(cluster: NodeCluster) -> Iterator[NodeCluster]:
-    """The cluster without gangline, before and after."""
-    cluster.gangline("uninstall", "--delete-crds", "--yes", seconds=330)
-    yield cluster
-    cluster.gangline("uninstall", "--delete-crds", "--yes", seconds=330)
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
-
-
 def run_a_job(cluster: NodeCluster, namespace: str, name: str) -> None:
     cluster.apply(shell_job(name, "true", workers=2), namespace=namespace)
     cluster.wait(f"tfjob/{name}", "Succeeded", namespace)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from support.how_to import PAGE_NOT_PLAYED, named_tests
 from support.readme import Person, PersonShell
 from support.tutorials import TypedCommand, follow, make_environment, tutorial_steps
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs" / "how-to").glob("*.md"))}
-NOT_PLAYED = re.compile(r"<!-- not played: (.+) -->")
-PLAYED = sorted(name for name, text in PAGES.items() if not NOT_PLAYED.search(text))
+PLAYED = sorted(name for name, text in PAGES.items() if not PAGE_NOT_PLAYED.search(text))
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -38,9 +38,9 @@ def test_some_pages_are_played_and_the_others_name_the_tests_that_do_their_work(
     assert len(PAGES) >= 25
     assert len(PLAYED) >= 25
     for name in set(PAGES) - set(PLAYED):
-        found = NOT_PLAYED.search(PAGES[name])
+        found = PAGE_NOT_PLAYED.search(PAGES[name])
         assert found is not None
-        paths = re.findall(r"tests/[\w/.]+\w", found[1])
+        paths = named_tests(found[1])
         assert paths, f"{name}: name the test"
         assert [path for path in paths if not (ROOT / path).exists()] == []
 

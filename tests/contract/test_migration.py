@@ -1,4 +1,4 @@
-"""From the Kubeflow operator to this one and back, on a real API server, with the commands of docs/operator.md.
+"""From the Kubeflow operator to this one and back, on a real API server, with the commands of docs/handover.md.
 
 The Kubeflow operator is the real one, 1.9: hack/peer.sh builds it.
 """
@@ -29,7 +29,7 @@ from support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("operator"), pytest.mark.timeout(300)]
 
-PAGE = (ROOT / "docs" / "operator.md").read_text()
+PAGE = (ROOT / "docs" / "handover.md").read_text()
 HOOK = "validator.training-operator.kubeflow.org"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 TF, TORCH, XGB, MPI, PADDLE, JAX = TRAINING_KINDS
@@ -91,7 +91,7 @@ def cluster(tmp_path: Path) -> Iterator[MigrationCluster]:
 
 
 def commands(heading: str) -> list[str]:
-    """What docs/operator.md says to type, below a heading."""
+    """What docs/handover.md says to type, below a heading."""
     section = re.split(r"^##+ ", PAGE.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     return re.findall(r"^\$ (.+)$", section, re.MULTILINE)
 

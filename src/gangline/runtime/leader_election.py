@@ -14,7 +14,7 @@ Three rules make it safe:
 A process that was suspended for longer than the lease does not know that when it continues. `is_leader` is False at once,
 and the work is cancelled a few iterations of the event loop later. Until then `LeadershipFence` refuses its writes. No
 fence stops a request that was sent before, and that the network or the server delays: such writes have a resourceVersion
-or a uid as precondition, or create an object whose name the next leader gives it too (docs/operator.md).
+or a uid as precondition, or create an object whose name the next leader gives it too (docs/high-availability.md).
 """
 
 import asyncio

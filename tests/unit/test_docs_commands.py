@@ -20,6 +20,16 @@ PAGES = [
     *sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("adr", "why") and "zh" not in page.parts),
 ]
 TEACHING = [page for page in PAGES if page.parent.name in ("how-to", "tutorials")]
+OF_OTHERS = ("kueue.", "kustomize.")
+"""Groups that `gangline check` does not know. tests/contract/test_chart.py builds what the pages show of kustomize."""
+PARTS_READ_BY = {
+    "docs/frameworks.md": "tests/unit/node/test_node_page.py",
+    "docs/goodput.md": "tests/unit/summary/test_goodput_rows.py",
+    "docs/node.md": "tests/unit/node/test_node_page.py",
+    "docs/notifications.md": "tests/unit/notify/test_notifications_page.py",
+    "docs/recovery.md": "tests/unit/jobs/recovery/test_page.py",
+}
+"""Reference pages that show a part of an object or a file of our own, and the test that reads it."""
 _BLOCK = re.compile(r"^```(?P<info>[^`\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 # A word behind which another command begins, or the output of this one is sent elsewhere.
 _END = re.compile(r"[|;<>]|&&|\|\||\d?>\S*")
@@ -134,18 +144,21 @@ def test_the_pages_have_many_commands() -> None:
     assert len(LINES) > 250
 
 
-def objects(page: Path) -> Iterator[dict[str, Any]]:
-    """The whole objects in the YAML blocks of a page."""
+def documents(page: Path) -> Iterator[dict[str, Any]]:
+    """What the YAML blocks of a page hold."""
     for block in _BLOCK.finditer(page.read_text()):
         if block["info"].strip() == "yaml":
-            for body in yaml.safe_load_all(block["code"]):
-                if isinstance(body, dict) and {"apiVersion", "kind"} <= set(body):
-                    yield body
+            yield from (body for body in yaml.safe_load_all(block["code"]) if isinstance(body, dict))
 
 
-@pytest.mark.parametrize("page", TEACHING, ids=lambda page: page.stem)
-def test_every_object_of_a_page_that_teaches_is_valid(page: Path, tmp_path: Path) -> None:
-    wanted = [body for body in objects(page) if not body["apiVersion"].startswith("kueue.")]
+def objects(page: Path) -> Iterator[dict[str, Any]]:
+    """The whole objects in the YAML blocks of a page."""
+    return (body for body in documents(page) if {"apiVersion", "kind"} <= set(body))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_object_on_a_page_is_valid(page: Path, tmp_path: Path) -> None:
+    wanted = [body for body in objects(page) if not body["apiVersion"].startswith(OF_OTHERS)]
     if not wanted:
         return  # a page of commands alone
     file = tmp_path / "objects.yaml"
@@ -158,3 +171,19 @@ def test_every_object_of_a_page_that_teaches_is_valid(page: Path, tmp_path: Path
 
 def test_the_pages_that_teach_have_many_objects() -> None:
     assert sum(1 for page in TEACHING for _ in objects(page)) > 20
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in TEACHING], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_every_part_of_an_object_on_a_page_is_read_by_a_test(page: Path) -> None:
+    known = (DOCS / "reference" / "labels.md").read_text()
+    parts = [body for body in documents(page) if "kind" not in body]
+    notes = [body["metadata"]["annotations"] for body in parts if set(body) == {"metadata"}]
+    assert [name for annotations in notes for name in annotations if f"`{name}`" not in known] == []
+    name = str(page.relative_to(ROOT))
+    if len(parts) > len(notes):
+        assert name in PARTS_READ_BY, "write a test that reads this YAML, and name it in PARTS_READ_BY"
+        assert page.name in (ROOT / PARTS_READ_BY[name]).read_text()
+    else:
+        assert name not in PARTS_READ_BY

@@ -354,12 +354,36 @@ class PodLogs:
         self._pods = pods
 
     async def tail(self, pod: Key, container: str, lines: int, *, previous: bool = False) -> tuple[str, ...]:
-        reading = self._pods.logs(
-            pod, container=container, tail=lines, previous=previous, timestamps=True, limit_bytes=MAX_LOG_BYTES
-        )
         try:
-            async with aclosing(reading) as log:
-                return tuple([line.decode(errors="replace") async for line in log])
+            last = await self._read(pod, container, lines, previous=previous)
+            if not _is_cut(last):
+                return _decoded(last)
+            # One line is so long that those after it were left out: as many lines as can be read with the last one.
+            last, fewest, most = last[-1:], 0, lines
+            while most - fewest > 1:
+                count = (fewest + most) // 2
+                read = await self._read(pod, container, count, previous=previous)
+                if _is_cut(read):
+                    last, most = last if fewest else read[-1:], count
+                else:
+                    last, fewest = read, count
         except KubeError:
             # Not allowed, or gone with its node: the failure is reported without it.
             return ()
+        return _decoded(last)
+
+    async def _read(self, pod: Key, container: str, lines: int, *, previous: bool) -> list[bytes]:
+        reading = self._pods.logs(
+            pod, container=container, tail=lines, previous=previous, timestamps=True, limit_bytes=MAX_LOG_BYTES
+        )
+        async with aclosing(reading) as log:
+            return [line async for line in log]
+
+
+def _is_cut(lines: Sequence[bytes]) -> bool:
+    """Whether the server has reached the limit."""
+    return sum(len(line) + 1 for line in lines) >= MAX_LOG_BYTES
+
+
+def _decoded(lines: Sequence[bytes]) -> tuple[str, ...]:
+    return tuple(line.decode(errors="replace") for line in lines)

@@ -54,16 +54,39 @@ async def restart_replicas(
 async def scale_replicas(
     client: Client, job: ServerJob, count: int, kind: str = "", *, current: int | None = None
 ) -> ScaleChange:
-    """Set the number of replicas of a type. Raises `InputError` for an unknown type, or if there are not `current` now."""
+    """Set the number of replicas of a type.
+
+    Raises `InputError` for an unknown type, if there are not `current` now, or for more or fewer than the job allows.
+    """
     name = replica_type(replica_specs(job.body), kind, job.display_name)
     before = replica_counts(job.body)[name]
     if current is not None and current != before:
         raise InputError(f"{job.display_name} has {before} of {name}, not {current}")
+    if refusal := elastic_refusal(job.body["spec"], name, count):
+        raise InputError(f"{job.display_name} {refusal}")
     field = next(key for key in job.body["spec"] if key.endswith("ReplicaSpecs"))
     patch = {"spec": {field: {name: {"replicas": count}}}}
     version = job.body["metadata"]["resourceVersion"] if current is not None else None
     await client.patch(job.resource, job.key, patch, resource_version=version)
     return ScaleChange(name, before, count)
+
+
+def elastic_refusal(spec: JSON, name: str, count: int) -> str:
+    """Why an elastic PyTorchJob may not have so many replicas of a type; empty if it may.
+
+    torchrun trains with no more workers than it was told, and waits in vain with fewer. Other kinds ignore the policy.
+    """
+    policy = spec.get("elasticPolicy") or {}
+    if "pytorchReplicaSpecs" not in spec or name != "Worker":
+        return ""
+    low, high = policy.get("minReplicas"), policy.get("maxReplicas")
+    # As the operator takes them: a bound that is left out equals the other one.
+    low, high = high if low is None else low, low if high is None else high
+    if low is None or high is None or low <= count <= high:
+        return ""
+    field = "maxReplicas" if count > high else "minReplicas"
+    allowed = f"{low} to {high}" if low != high else str(low)
+    return f"may have {allowed} of {name}, not {count}; the bound is spec.elasticPolicy.{field}"
 
 
 def replica_type(specs: Mapping[str, JSON], flag: str, job: str) -> str:

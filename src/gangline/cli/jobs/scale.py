@@ -69,7 +69,8 @@ def scale(
       gangline scale linear --replicas 4              4 workers
       gangline scale linear --replicas 2 --type ps    2 parameter servers
 
-    Only elastic training continues with another number of replicas; other programs fail or start again.
+    Only elastic training continues with another number of replicas; other programs fail or start again. Workers of an
+    elastic PyTorchJob stay between minReplicas and maxReplicas of its policy.
 
     Exit codes: 0 done; 1 an error; 102 no such job.
     """

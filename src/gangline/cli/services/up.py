@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.base.errors import InputError
-from gangline.base.files import last_lines, private_opener
+from gangline.base.files import private_opener
 from gangline.base.invocation import own_command
 from gangline.base.options import value_option
 from gangline.cli.dashboard.local import local_dashboard, open_in_browser
@@ -41,9 +41,8 @@ OPEN_BIND_WARNING = (
     "warning: the API server listens on {}: whoever reaches it and has the token runs commands here, as you; "
     "leave out --bind to keep it to this machine"
 )
-EMPTY_LOG_TEXT = "its log is empty (is the disk full?)"
 TIMEOUT_SECONDS = 60.0
-"""How long to wait for a plane to start or stop."""
+"""How long to wait for a plane to stop."""
 
 folder_option = click.option(
     "--dir",
@@ -281,6 +280,7 @@ def _show_dashboard(link: str, options: DashboardOptions) -> None:
 
 def _start_detached(folder: Path, request: UpRequest) -> int:
     from gangline.base.clock import SystemClock
+    from gangline.cli.services.plane_start import wait_until_ready
     from gangline.local.home import PlaneHome
 
     home = PlaneHome(folder)
@@ -291,27 +291,12 @@ def _start_detached(folder: Path, request: UpRequest) -> int:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
         )
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while home.lock.running_pid() != process.pid:
-        timed_out = time.monotonic() > deadline
-        if timed_out or process.poll() is not None:
-            process.kill()
-            process.wait()
-            raise InputError(_start_failure(home, log_start, timed_out=timed_out))
-        time.sleep(0.05)
+    wait_until_ready(home, process, log_start)
     click.echo(f"control plane ready (process {process.pid})", err=True)
     click.echo(_first_command(home.kubeconfig_file), err=True)
     if request.dashboard.dashboard and (address := read_address(folder)) is not None:
         _show_dashboard(address.new_link(SystemClock().now()), request.dashboard)
     return 0
-
-
-def _start_failure(home: "PlaneHome", log_start: int, *, timed_out: bool) -> str:
-    """Why the plane did not start: the last lines that it wrote, and where all of them are."""
-    what = f"was not ready after {TIMEOUT_SECONDS:g} s" if timed_out else "did not start"
-    lines = last_lines(home.log_file, start=log_start) or [EMPTY_LOG_TEXT]
-    text = f": {lines[0]}" if len(lines) == 1 else ":" + "".join(f"\n  {line}" for line in lines)
-    return f"{home.folder}: the plane {what}{text}\nits whole log: {home.log_file}"
 
 
 def _first_command(kubeconfig: Path) -> str:

@@ -11,8 +11,9 @@ from gangline.api.in_place import IN_PLACE_REASONS
 from gangline.api.kubeflow.training import Failure
 from gangline.frameworks.ranks import rank_of
 from gangline.jobs.plan.causes import FailedRun, is_consequence
-from gangline.jobs.plan.failures.ends import PEER_FAILURE_PATTERN, ReplicaEnd, blames_peer
+from gangline.jobs.plan.failures.ends import PEER_FAILURE_PATTERN, ReplicaEnd, blames_peer, blames_somebody_else
 from gangline.jobs.plan.failures.first import first_end
+from gangline.jobs.plan.failures.last_error import last_error
 from gangline.why.diagnosis.case import EventFact, JobFacts, JobSnapshot, ReplicaFacts
 
 RESTART_LOOP_COUNT = 3
@@ -73,7 +74,9 @@ class ReplicaFailure(msgspec.Struct, frozen=True):
     @property
     def blames_peer(self) -> bool:
         """Whether the replica failed by itself, and its last output blames a peer."""
-        return not _ended_externally(self) and any(PEER_FAILURE_PATTERN.search(line) for line in self.last_output)
+        if _ended_externally(self) or not any(PEER_FAILURE_PATTERN.search(line) for line in self.last_output):
+            return False
+        return not blames_somebody_else(last_error(self.last_output))
 
 
 def clipped_line(line: str) -> str:

@@ -5,7 +5,7 @@ import pytest
 from gangline.api.meta import JSON
 from gangline.base.errors import InputError
 from gangline.cli.main import run
-from gangline.summary.actions import replica_type
+from gangline.summary.actions import elastic_refusal, replica_type
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,30 @@ def test_a_type_is_found_in_any_case() -> None:
     assert replica_type(specs, "ps", "mnist") == "PS"
     with pytest.raises(InputError, match="mnist has PS, Worker; write one of them"):
         replica_type(specs, "chief", "mnist")
+
+
+@pytest.mark.parametrize(
+    ("policy", "count", "expected"),
+    [
+        ({"minReplicas": 1, "maxReplicas": 3}, 3, ""),
+        (
+            {"minReplicas": 1, "maxReplicas": 3},
+            4,
+            "may have 1 to 3 of Worker, not 4; the bound is spec.elasticPolicy.maxReplicas",
+        ),
+        (
+            {"minReplicas": 2, "maxReplicas": 3},
+            1,
+            "may have 2 to 3 of Worker, not 1; the bound is spec.elasticPolicy.minReplicas",
+        ),
+        ({"maxReplicas": 2}, 3, "may have 2 of Worker, not 3; the bound is spec.elasticPolicy.maxReplicas"),
+        ({}, 7, ""),
+        (None, 7, ""),
+    ],
+)
+def test_an_elastic_job_keeps_to_its_bounds(policy: JSON | None, count: int, expected: str) -> None:
+    spec: JSON = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}, "elasticPolicy": policy}
+    assert elastic_refusal(spec, "Worker", count) == expected
+    # Of a PaddleJob the policy has no effect, as in v1; a master is no worker.
+    assert not elastic_refusal({"paddleReplicaSpecs": {}, "elasticPolicy": policy}, "Worker", count)
+    assert not elastic_refusal(spec, "Master", count)

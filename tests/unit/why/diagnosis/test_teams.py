@@ -431,6 +431,36 @@ def test_an_exception_that_says_only_that_the_others_did_not_come_is_a_rendezvou
     assert causes(diagnose(case)) == [("rendezvous-timeout", ("worker-0",))]
 
 
+OF_SERVICE = (TRACEBACK, '  File "/usr/lib/python3.11/urllib/request.py", line 1351, in do_open')
+OF_CHILD = (TRACEBACK, '  File "/w/train.py", line 4, in encode', "    encoder.stdin.write(frame)")
+OF_MEMBER = (
+    "  + Exception Group Traceback (most recent call last):",
+    f"    | {TRACEBACK}:",
+    '    |   File "/w/t.py", line 4',
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "rule", "words"),
+    [
+        (
+            (*OF_SERVICE, "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"),
+            "service-unavailable",
+            "needs a service that does not answer now",
+        ),
+        ((*OF_CHILD, "BrokenPipeError: [Errno 32] Broken pipe"), "python-exception", "BrokenPipeError"),
+        ((*OF_MEMBER, "    | ValueError: odd", "    +----"), "python-exception", "stopped with ValueError: odd"),
+    ],
+)
+def test_an_error_about_something_else_than_peers_has_its_own_reason(
+    lines: tuple[str, ...], rule: str, words: str
+) -> None:
+    job = make_job_facts("Failed", failed_condition())
+    report = diagnose(make_snapshot(job, failed_replica(0, 1, *lines), make_replica_facts(1)))
+    assert causes(report) == [(rule, ("worker-0",))]
+    assert words in report.cause
+
+
 # Scripts, which have no file
 
 

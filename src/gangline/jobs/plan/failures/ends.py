@@ -79,7 +79,13 @@ _COMPLAINT_NAME = re.compile(
     r"(?i)connection|brokenpipe|brokenbarrier|^eoferror|incompleteread|remotedisconnected|peer|rendezvous|nccl|gloo|rabit"
     r"|unavailable|deadlineexceeded|rpcerror|timeout|disconnect|dist(backend|network|store)error|horovodinternal"
     r"|commclosed|streamclosed|actordied|rayactor|workerlost|heartbeat|mpi\.exception"
+    r"|\beofexception$|socketexception|closedchannel"
 )
+# Errors that programs raise in words of their own, of whatever took too long or could not be reached.
+_GENERAL_ERRORS = frozenset({"TimeoutError", "ConnectionError"})
+_RAISES = re.compile(r"\braise\b")
+_OWN_CHILD = re.compile(r"\bstdin\b|\bcommunicate\(")
+"""A call that talks to a process that the program has started itself."""
 _PEER_CALL_FILE = re.compile(
     r"torch/distributed/(?!launcher|elastic|run\.py|checkpoint)|torch/nn/parallel/distributed|mpi4py|/grpc/|/socket\.py$|/ssl\.py$"
     r"|asyncio/(?:streams|selector_events|sslproto)|multiprocessing/(?:connection|managers|synchronize)|/horovod/|/rabit"
@@ -127,14 +133,15 @@ _OWN_ERRORS = _NATURAL_ERRORS | {"ValueError", "NotImplementedError"}
 _DATA_ERRORS = frozenset(
     {"IndexError", "JSONDecodeError", "ValueError", "UnicodeDecodeError", "error", "UnpicklingError"}
 )
+_OF_NO_DATA = re.compile(r": b?(?:''|\"\")$|line 1 column 1 \(char 0\)$|requires a buffer of \d+ bytes", re.MULTILINE)
 _READS_STREAM = re.compile(r"recv|\.read\w*\(|unpack\(|loads\(")
 # Words for others and for what one has in common with them. They are weak evidence: only times that are close yield.
 _OF_OTHERS = re.compile(
     r"(?i)\b(?:peers?|neighbou?rs?|partners?|bud(?:dy|dies)|team-?mates?|colleagues?|siblings?|counterparts?|comrades?"
-    r"|friends?|remotes?|others?|(?:an)?other (?:rank|worker|side|process|end|node|one)s?|someone|somebody|nobody"
+    r"|friends?|remotes?|others?|(?:an)?other (?:rank|worker|side|process|end|node)s?|the other one|someone|somebody|nobody"
     r"|everyone|everybody|collectives?|all-?reduce|barrier|ring|rendez-?vous|heartbeats?|quorum|membership|world"
-    r"|gradients? (?:exchange|sync\w*)|connections?|sockets?|channels?|links?|handshake|eof|end of (?:file|stream)"
-    r"|hung up|unreachable|disconnect\w*|no (?:answer|reply|response)|not (?:answer\w*|respond\w*|reply\w*)"
+    r"|gradients? (?:exchange|sync\w*)|connections?|sockets?|channels?|links?|handshake|(?:unexpected ?)?eof|end of (?:file|stream)"
+    r"|fill whole buffer|short read|hung up|unreachable|disconnect\w*|no (?:answer|reply|response)|not (?:answer\w*|respond\w*|reply\w*)"
     r"|(?:stopped|quit) (?:answering|responding|replying|talking)|lost (?:contact|touch|sight|track)|gone|vanished"
     r"|disappeared|went (?:away|silent|quiet|dark|missing)|fell silent|timed? ?out|waiting for|nccl|gloo|mpi|grpc|rpc"
     r"|master|coordinator|chief|leader|parameter server)\b"
@@ -187,17 +194,22 @@ def error_kind(error: LastError, replica: str = "", rank: int | None = None) -> 
     if _OUTSIDE_SERVICE.search(error.text):
         return EndKind.OWN_ERROR if error.frames else EndKind.UNCLEAR
     is_own = name in _OWN_ERRORS
+    if _talks_to_own_child(error):
+        return EndKind.UNCLEAR
     if PEER_FAILURE_PATTERN.search(error.text):
         return EndKind.COMPLAINT
-    if not is_own and _COMPLAINT_NAME.search(error.exception) and not _reads_file(error):
+    by_name = _COMPLAINT_NAME.search(error.exception) and not _reads_file(error) and not _is_raised_by_hand(error)
+    if not is_own and by_name:
         return EndKind.COMPLAINT
     if not is_own and error.frames and _is_peer_call(error.frames[-1]):
         return EndKind.COMPLAINT
     if name in _DATA_ERRORS and error.frames and _READS_STREAM.search(error.frames[-1].source):
         return EndKind.SUSPECT
+    message = error_message(error)
+    if name in _DATA_ERRORS and _OF_NO_DATA.search(message):
+        return EndKind.UNCLEAR
     if name in _NATURAL_ERRORS and error.frames:
         return EndKind.OWN_ERROR
-    message = error_message(error)
     if _OF_OTHERS.search(message) or names_other_member(message, replica, rank):
         return EndKind.SUSPECT
     if error.frames and not is_own and any(_PEER_FUNCTION.search(frame.function) for frame in error.frames[-2:]):
@@ -266,6 +278,27 @@ def blames_peer(end: ReplicaEnd) -> bool:
     return end_kind(end) is EndKind.COMPLAINT
 
 
+def may_be_of_own_making(error: LastError) -> bool:
+    """Whether a program makes such an error itself, be it a bug or that it took the end of a stream for data."""
+    return error.exception.rpartition(".")[2] in _OWN_ERRORS | _DATA_ERRORS
+
+
+def blames_somebody_else(error: LastError) -> bool:
+    """Whether an error in words of lost peers is about a service outside of the team, or about a child process."""
+    return bool(_OUTSIDE_SERVICE.search(error.text)) or _talks_to_own_child(error)
+
+
+def _talks_to_own_child(error: LastError) -> bool:
+    """Whether a pipe broke to a process that the program has started itself."""
+    return error.exception == "BrokenPipeError" and any(_OWN_CHILD.search(frame.source) for frame in error.frames[-2:])
+
+
+def _is_raised_by_hand(error: LastError) -> bool:
+    """Whether the program made an error of a general kind itself: then its words say more than its name."""
+    own_words = error.frames and _RAISES.search(error.frames[-1].source)
+    return error.exception in _GENERAL_ERRORS and bool(own_words)
+
+
 def _is_peer_call(frame: Frame) -> bool:
     return bool(_PEER_CALL_FILE.search(frame.file.replace("\\", "/")) or _PEER_CALL.search(frame.source))
 
@@ -273,4 +306,6 @@ def _is_peer_call(frame: Frame) -> bool:
 def _reads_file(error: LastError) -> bool:
     """Whether an unexpected end of data is one of a file."""
     files: Iterable[str] = (frame.file for frame in error.frames[-2:])
-    return "Ran out of input" in error.text or any(_FILE_READER.search(file.replace("\\", "/")) for file in files)
+    if "Ran out of input" in error.text or "FileInputStream" in error.text:
+        return True
+    return any(_FILE_READER.search(file.replace("\\", "/")) for file in files)

@@ -13,6 +13,7 @@ from gangline.jobs.plan.failures.ends import (
     ReplicaEnd,
     end_kind,
     error_message,
+    may_be_of_own_making,
     named_members,
     onset,
 )
@@ -32,6 +33,15 @@ OWN_ERROR_SECONDS = 0.03
 LAST_WORDS_SECONDS = 0.1
 LAST_WORDS_BEFORE_END = 1.0
 """A program that has written something unlike its other lines ends about so soon, and not later than that."""
+ERROR_LINE_SECONDS = 5.0
+"""About as long a program cleans up after a line that says that it has failed."""
+MAX_LINES_AFTER_ERROR = 12
+_ERROR_LEVEL = re.compile(
+    r"^.{0,60}?\b(?:ERROR|FATAL|CRITICAL|SEVERE)\b|^\W{0,3}[EF]\d{4} \d\d:\d\d"
+    r"|(?i:^(?:[\w./-]+: )?(?:fatal error|fatal|error): |\blevel=(?:error|fatal|critical|panic)\b"
+    r"|\"(?:level|severity|lvl)\"\s*:\s*\"(?:error|fatal|critical|panic)\")"
+)
+"""A line of a log that calls itself an error, as loggers, glog, structured logs and compilers write it."""
 
 
 class FirstEnd(msgspec.Struct, frozen=True):
@@ -74,8 +84,8 @@ def first_end(ends: Sequence[ReplicaEnd]) -> FirstEnd | None:
     A replica that ended by itself beats one that complains about a peer, whatever its words; among equals the times of
     errors and ends decide.
     """
-    usual = _usual_lines(ends)
-    everyone = [_candidate(index, end, usual) for index, end in enumerate(ends)]
+    usual, repeated = _usual_lines(ends), _repeated_lines(ends)
+    everyone = [_candidate(index, end, usual, repeated) for index, end in enumerate(ends)]
     everyone = [one for one in everyone if not one.end.was_stopped or one.earliest != float("inf")] or everyone
     if not everyone:
         return None
@@ -91,14 +101,22 @@ def first_end(ends: Sequence[ReplicaEnd]) -> FirstEnd | None:
     pool = calm or pool
     begin = min(one.latest for one in pool)
     own = [one for one in pool if one.kind is EndKind.OWN_ERROR and one.earliest <= begin + OWN_ERROR_SECONDS]
-    return _earliest(own or pool, everyone)
+    return _earliest(pool if _fail_in_turn(everyone) else own or pool, everyone)
 
 
-def _candidate(index: int, end: ReplicaEnd, usual: Container[str]) -> _Candidate:
+def _fail_in_turn(everyone: Iterable[_Candidate]) -> bool:
+    """Whether replicas made different errors of their own: they took the end of a stream for data, each in its way."""
+    names = {one.error.exception for one in everyone if one.error.frames and may_be_of_own_making(one.error)}
+    return len(names) > 1
+
+
+def _candidate(index: int, end: ReplicaEnd, usual: Container[str], repeated: Container[str]) -> _Candidate:
     error = end.error
     earliest, latest = onset(end, error)
     said_at = math.inf
-    if error.at is None and error.last_line_at is not None and _line_shape(end.log[-1]) not in usual:
+    if error.at is None and (error_line_at := _error_line_time(end, repeated)) is not None:
+        said_at = earliest = latest = error_line_at
+    elif error.at is None and error.last_line_at is not None and _line_shape(end.log[-1]) not in usual:
         at = error.last_line_at.timestamp()
         said_at = at if earliest - LAST_WORDS_BEFORE_END <= at <= latest else math.inf
     return _Candidate(index, end, error, end_kind(end, error), earliest, latest, said_at)
@@ -107,6 +125,26 @@ def _candidate(index: int, end: ReplicaEnd, usual: Container[str]) -> _Candidate
 def _usual_lines(ends: Iterable[ReplicaEnd]) -> frozenset[str]:
     """The shapes of the lines that the programs of a team wrote before their last ones."""
     return frozenset(_line_shape(line) for end in ends for line in end.log[:-1]) | {""}
+
+
+def _repeated_lines(ends: Iterable[ReplicaEnd]) -> frozenset[str]:
+    """The shapes of the lines that a team wrote more than once."""
+    counts = Counter(_line_shape(line) for end in ends for line in end.log)
+    return frozenset(shape for shape, count in counts.items() if count > 1)
+
+
+def _error_line_time(end: ReplicaEnd, repeated: Container[str]) -> float | None:
+    """When a program wrote that it had failed, after which it wrote nothing that it or others write repeatedly."""
+    if end.ended_at is None or end.was_stopped:
+        return None
+    found = None
+    for raw in reversed(end.log[-MAX_LINES_AFTER_ERROR:]):
+        line = log_line(raw)
+        if line.at is None or _line_shape(raw) in repeated:
+            break
+        if _ERROR_LEVEL.search(line.text) and (end.ended_at - line.at).total_seconds() <= ERROR_LINE_SECONDS:
+            found = line.at.timestamp()
+    return found
 
 
 def _line_shape(line: str) -> str:

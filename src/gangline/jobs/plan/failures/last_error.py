@@ -21,7 +21,17 @@ _EXCEPTION_NAME = re.compile(
 )
 # Errors that only say that another process of the same replica failed: that process wrote its error before.
 _WRAPPERS = ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "SystemExit")
-_CRASH = re.compile(r"^(?:terminate called after|panic: |fatal error: |thread '.*' panicked|Fatal Python error: )")
+_GROUP_MARGIN = re.compile(r"^ {2,}[|+] ?(?:[-+]+(?: \d+ -+)?$)?")
+"""Put before every line of an exception group."""
+_CRASH = re.compile(
+    r"^(?:terminate called after|panic: |fatal error: |thread '.*' (?:\(\d+\) )?panicked|Fatal Python error: "
+    r"|Exception in thread |ERROR: LoadError: |Uncaught )|: Assertion [`'].+' failed"
+)
+_STACK_HEADER = re.compile(
+    r'^(?:Exception in thread "[^"]*" |Uncaught )?(?P<name>(?:[\w$]+\.)*[\w$]*(?:Exception|Error))(?:: .*)?$'
+)
+"""The first line of what Java and JavaScript write, before the frames of the stack."""
+_STACK_FRAME = re.compile(r"^\s+at \S")
 MAX_LINES_AFTER = 12
 """A program that writes more lines after a traceback than this has survived it."""
 MAX_SECONDS_BEFORE_END = timedelta(seconds=120)
@@ -86,19 +96,33 @@ def last_error(raw: Sequence[str], message: str = "", ended_at: datetime | None 
     """The error at the end of a log. `message` is the termination message, which the program or its node wrote."""
     lines = [line for line in map(log_line, raw) if line.text.strip() and parse_progress(line.text) is None]
     last_line_at = next((line.at for line in reversed(lines) if line.at is not None), None)
-    texts = [_LAUNCHER_PREFIX.sub("", line.text) for line in lines]
+    texts = [_GROUP_MARGIN.sub("", _LAUNCHER_PREFIX.sub("", line.text)) for line in lines]
     found = _last_traceback(texts)
     if found is not None and not _is_stale(lines, found, ended_at):
         start = found[0].start
         at = next((line.at for line in lines[start:] if line.at is not None), None)
         text = "\n".join(texts[start : found[-1].end + 1])
         return LastError(found[0].exception, text, found[0].frames, at, last_line_at)
-    crash = next((n for n in range(len(texts) - 1, -1, -1) if _CRASH.match(texts[n])), None)
-    if crash is not None and len(texts) - crash <= MAX_LINES_AFTER:
-        return LastError("", "\n".join(texts[crash:]), (), lines[crash].at, last_line_at)
+    crash = next((n for n in range(len(texts) - 1, -1, -1) if _starts_crash(texts, n)), None)
+    if crash is not None and _lines_after_crash(texts, crash) <= MAX_LINES_AFTER:
+        header = _STACK_HEADER.match(texts[crash])
+        return LastError(header["name"] if header else "", "\n".join(texts[crash:]), (), lines[crash].at, last_line_at)
     words = [*texts[-LAST_WORDS:], *message.splitlines()]
     named = next((match[0] for word in reversed(words) if (match := _EXCEPTION_NAME.match(word))), "")
     return LastError(named, "\n".join(words), (), None, last_line_at)
+
+
+def _starts_crash(texts: Sequence[str], number: int) -> bool:
+    """Whether a line begins what a program of another language writes when it gives up."""
+    if _CRASH.search(texts[number]):
+        return True
+    after = texts[number + 1] if number + 1 < len(texts) else ""
+    return bool(_STACK_HEADER.match(texts[number]) and _STACK_FRAME.match(after))
+
+
+def _lines_after_crash(texts: Sequence[str], start: int) -> int:
+    """How many lines follow the beginning of a crash, without the frames of its stack."""
+    return sum(not _STACK_FRAME.match(text) for text in texts[start:])
 
 
 def _is_stale(lines: Sequence[LogLine], found: Sequence[_Traceback], ended_at: datetime | None) -> bool:

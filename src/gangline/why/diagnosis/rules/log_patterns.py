@@ -382,7 +382,7 @@ def _exception_line(output: Sequence[str]) -> re.Match[str] | None:
     group = next((match for match in (_NAMED_EXCEPTION.match(line.lstrip(" |+")) for line in lines) if match), None)
     if group is not None and group["error"].endswith("ExceptionGroup"):
         return group
-    named = (_NAMED_EXCEPTION.match(line.strip()) for line in reversed(lines))
+    named = (_NAMED_EXCEPTION.match(line.strip(" |+")) for line in reversed(lines))
     found = next((match for match in named if match is not None), None)
     if found is not None:
         return found
@@ -672,6 +672,7 @@ LOG_RULES = (
         log_pattern(
             r"(?P<what>max retries exceeded with url|\b50[234] (?:server error|service unavailable|bad gateway|gateway time-?out)"
             r"|HTTP (?:error|status)[: ]+(?:429|50[234])|\b429 (?:client error|too many requests)|SlowDown|ServiceUnavailable"
+            r"|urlopen error .*(?:refused|timed out|reset)|failed to establish a new connection"
             r"|ReadTimeoutError|ConnectTimeoutError|no route to host|network is unreachable)",
         ),
         "{who} needs a service that does not answer now: {what}.",

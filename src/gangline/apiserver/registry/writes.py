@@ -20,6 +20,7 @@ from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.users import SERVER_USER, UserInfo
 from gangline.schema.problems import FieldProblem
 from gangline.schema.structural.embedded_objects import MetadataError
+from gangline.schema.typed.integers import set_go_numbers
 
 MAX_COMMIT_ATTEMPTS = 10
 """How often a write is tried when other writers change the object at the same time."""
@@ -70,6 +71,7 @@ def default_and_prune(context: WriteContext, served_kind: ServedKind, obj: JSON)
             served_kind.strategy.normalize(obj)
             return []
         prune_metadata(obj["metadata"])
+        set_go_numbers(obj)
         dropped = [f'unknown field "{path}"' for path in served_kind.strategy.default_and_prune(obj)]
     except (QuantityError, MetadataError) as error:
         raise apierrors.bad_request(str(error)) from error
@@ -124,6 +126,8 @@ def managed_fields(context: WriteContext, served_kind: ServedKind, old: JSON | N
             manager=context.field_manager,
             api_version=served_kind.resource.api_version,
             path=[f"f:{step}" for step in context.replicas_path],
+            # Of a custom resource, kube-apiserver forgets who has scaled it.
+            owned=not served_kind.custom,
         )
     kind = served_kind.managed_kind(context.subresource)
     return updated_managed_fields(old, new, kind, manager=context.field_manager, now=now)

@@ -400,7 +400,8 @@ def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
     spec, status = _value_at(obj, paths.spec), {"replicas": _value_at(obj, paths.status) or 0}
     selector = _value_at(obj, paths.selector)
     if isinstance(selector, Mapping):
-        selector = str(LabelSelector.from_json(selector))
+        by_labels = selector.keys() <= {"matchLabels", "matchExpressions"}
+        selector = str(LabelSelector.from_json(selector if by_labels else {"matchLabels": selector}))
     if selector:
         status["selector"] = selector
     scale: JSON = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata}

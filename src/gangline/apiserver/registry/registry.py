@@ -37,7 +37,7 @@ from gangline.apiserver.store.errors import StaleWrite
 from gangline.apiserver.store.records import StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
-from gangline.schema.typed.integers import with_integers
+from gangline.schema.typed.integers import set_go_numbers, with_integers
 
 
 class Registry:
@@ -144,6 +144,8 @@ class Registry:
         if problems:
             named = served_kind.strategy.problems_kind or served_kind.resource
             raise apierrors.invalid(named, request.key.name, problems)
+        if served_kind.custom:
+            set_go_numbers(body)
         request.warnings.extend(served_kind.strategy.warnings(body, None))
         if self._warn_on_inert_kinds and served_kind.resource.inert_warning:
             request.warnings.append(served_kind.resource.inert_warning)
@@ -289,6 +291,8 @@ class Registry:
         if problems:
             named = served_kind.strategy.problems_kind or served_kind.resource
             raise apierrors.invalid(named, request.key.name, problems)
+        if served_kind.custom:
+            set_go_numbers(new)
         request.warnings.extend(served_kind.strategy.warnings(new, old))
 
     async def _commit_object(self, request: AdmissionRequest, record: StoreRecord) -> bytes:

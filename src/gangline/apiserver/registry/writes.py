@@ -20,7 +20,6 @@ from gangline.apiserver.registry.catalog import ServedKind
 from gangline.apiserver.users import SERVER_USER, UserInfo
 from gangline.schema.problems import FieldProblem
 from gangline.schema.structural.embedded_objects import MetadataError
-from gangline.schema.typed.integers import set_go_numbers
 
 MAX_COMMIT_ATTEMPTS = 10
 """How often a write is tried when other writers change the object at the same time."""
@@ -71,7 +70,6 @@ def default_and_prune(context: WriteContext, served_kind: ServedKind, obj: JSON)
             served_kind.strategy.normalize(obj)
             return []
         prune_metadata(obj["metadata"])
-        set_go_numbers(obj)
         dropped = [f'unknown field "{path}"' for path in served_kind.strategy.default_and_prune(obj)]
     except (QuantityError, MetadataError) as error:
         raise apierrors.bad_request(str(error)) from error

@@ -41,6 +41,7 @@ GROUPS = {
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "ReplicaSet": "/apis/apps/v1/replicasets",
+    "PodTemplate": "/api/v1/podtemplates",
     "ReplicationController": "/api/v1/replicationcontrollers",
     "ResourceQuota": "/api/v1/resourcequotas",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/rolebindings",

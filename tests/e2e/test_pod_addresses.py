@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from contextlib import aclosing
 from ipaddress import IPv4Address, IPv4Network
 
 import msgspec
@@ -16,7 +15,7 @@ from gangline.kube.errors import Invalid
 from gangline.kube.pods import PodSubresources
 from gangline.kube.transport.api import Request
 from gangline.node.network.loopback_addresses import LoopbackAddresses, can_bind
-from support.cluster.streams import WAIT, create_pod, wait_for_phase
+from support.cluster.streams import WAIT, create_pod, first_line, wait_for_phase
 from support.servers.real import free_ports
 from support.waiting import wait_until
 
@@ -53,8 +52,7 @@ async def named_pod(client: Client, name: str, host: str = "", port: int = 0) ->
         container["ports"] = [{"name": "talk", "containerPort": port}]
     key = await create_pod(client, name, container, labels={"app": "names"})
     await wait_for_phase(client, key, "Running")
-    async with aclosing(PodSubresources(client).logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
-        address, number = (await anext(lines)).decode().split()
+    address, number = (await first_line(client, key)).split()
     return address, int(number)
 
 

@@ -1,9 +1,7 @@
 """The proxies of pods, services and nodes, and the metrics of server and node."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 
 import aiohttp
@@ -14,10 +12,9 @@ from yarl import URL
 from gangline.api.core import Service
 from gangline.api.meta import JSON, Key
 from gangline.kube.client import Client
-from gangline.kube.pods import PodSubresources
 from gangline.kube.transport.api import Request
 from gangline.local.cluster import LocalCluster
-from support.cluster.streams import WAIT, create_pod, http_server, sleeper, wait_for_phase
+from support.cluster.streams import create_pod, first_line, http_server, sleeper, wait_for_phase
 from support.waiting import wait_until
 
 NAMESPACE = "/api/v1/namespaces/default"
@@ -65,17 +62,11 @@ async def session(cluster: LocalCluster) -> AsyncIterator[aiohttp.ClientSession]
         yield opened
 
 
-async def port_of(client: Client, key: Key) -> str:
-    """The first line of a pod's log."""
-    async with aclosing(PodSubresources(client).logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
-        return (await anext(lines)).decode().strip()
-
-
 async def web_pod(client: Client, name: str = "web", **labels: str) -> str:
     """A pod with an HTTP server; returns its port."""
     key = await create_pod(client, name, http_server(), labels=labels)
     await wait_for_phase(client, key, "Running")
-    return await port_of(client, key)
+    return await first_line(client, key)
 
 
 # Pods
@@ -113,7 +104,7 @@ async def test_streams_cookies_and_websockets_pass(client: Client, session: aioh
     container: JSON = {"name": "main", "image": "none", "command": [sys.executable, "-c", WEBSOCKET_ECHO]}
     key = await create_pod(client, "web", container)
     await wait_for_phase(client, key, "Running")
-    prefix = f"{NAMESPACE}/pods/web:{await port_of(client, key)}/proxy"
+    prefix = f"{NAMESPACE}/pods/web:{await first_line(client, key)}/proxy"
 
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(50):
@@ -198,7 +189,7 @@ async def test_pod_with_tls(
     (tmp_path / "page.txt").write_text("secure")
     key = await create_pod(client, "web", container)
     await wait_for_phase(client, key, "Running")
-    port = await port_of(client, key)
+    port = await first_line(client, key)
     async with session.get(f"{NAMESPACE}/pods/https:web:{port}/proxy/page.txt") as response:
         assert (response.status, await response.text()) == (200, "secure")
 
@@ -239,7 +230,7 @@ async def test_node_tells_what_it_runs(client: Client, session: aiohttp.ClientSe
 
 async def test_log_by_the_node(client: Client, session: aiohttp.ClientSession) -> None:
     await sleeper(client, before="echo hello;")
-    await port_of(client, Key("default", "p"))
+    await first_line(client, Key("default", "p"))
     async with session.get("/api/v1/nodes/local/proxy/containerLogs/default/p/main") as response:
         assert await response.text() == "hello\n"
 

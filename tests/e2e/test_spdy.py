@@ -4,7 +4,6 @@ import asyncio
 import base64
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import pytest
 from gangline.api.core import Pod
 from gangline.api.meta import JSON, Key
 from gangline.kube.client import Client
-from gangline.kube.pods import PodSubresources
 from gangline.local.cluster import LocalCluster
-from support.cluster.streams import WAIT, create_pod, sh, sleeper, wait_for_phase
+from support.cluster.streams import WAIT, create_pod, first_line, sh, sleeper, wait_for_phase
 from support.servers.spdy_client import RawResponse, SpdyClient, raw_request, read_head, spdy_client
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -36,11 +34,6 @@ ECHO = (
 
 def command(*words: str, **flags: str) -> list[tuple[str, str]]:
     return [*(("command", word) for word in words), *flags.items()]
-
-
-async def first_line(client: Client, key: Key) -> str:
-    async with aclosing(PodSubresources(client).logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
-        return (await anext(lines)).decode()
 
 
 # Commands
@@ -259,7 +252,7 @@ async def test_upgrade_to_something_else_is_refused(cluster: LocalCluster, clien
 async def attached(client: Client, **more: Any) -> Key:
     key = await create_pod(client, "p", sh("echo ready; while read x; do echo got $x; done; echo end", **more))
     await wait_for_phase(client, key, "Running")
-    assert (await first_line(client, key)).strip() == "ready"
+    assert await first_line(client, key) == "ready"
     return key
 
 

@@ -72,11 +72,11 @@ class CommandInput(Protocol):
         """Write to standard input. Data is lost if the command does not read it, as in a pipe."""
         ...
 
-    def close_input(self) -> None:
+    async def close_input(self) -> None:
         """Close standard input. Idempotent."""
         ...
 
-    def resize(self, width: int, height: int) -> None:
+    async def resize(self, width: int, height: int) -> None:
         """Set the size of the terminal, if there is one."""
         ...
 

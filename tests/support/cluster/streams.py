@@ -13,6 +13,7 @@ from gangline.api.meta import JSON, Key
 from gangline.api.scheme import CORE_SCHEME
 from gangline.base.clock import SystemClock
 from gangline.kube.client import Client
+from gangline.kube.pods import PodSubresources
 from gangline.kube.watch import ObjectChange
 from gangline.local.cluster import LocalCluster, LocalSettings, local_cluster
 from gangline.local.plane import PlaneSettings
@@ -79,6 +80,12 @@ async def sleeper(client: Client, name: str = "p", before: str = "") -> Key:
     key = await create_pod(client, name, sh(f"{before} exec sleep 1000"))
     await wait_for_phase(client, key, "Running")
     return key
+
+
+async def first_line(client: Client, key: Key) -> str:
+    """The first line of a pod's log, as soon as it is there."""
+    async with aclosing(PodSubresources(client).logs(key, follow=True)) as lines, asyncio.timeout(WAIT):
+        return (await anext(lines)).decode().strip()
 
 
 HTTP_SERVER = """

@@ -277,11 +277,11 @@ def capped_entries(entries: EntriesByIdentity) -> EntriesByIdentity:
 
 
 def scaled_managed_fields(
-    managed: Sequence[Any] | None, *, manager: str, api_version: str, path: Sequence[str]
+    managed: Sequence[Any] | None, *, manager: str, api_version: str, path: Sequence[str], owned: bool
 ) -> list[JSON]:
     """The managedFields of an object after a manager has set its replicas, at this path of keys, through `/scale`.
 
-    All others lose the field. The entry of the new owner has no time, as in Kubernetes.
+    All others lose the field. The entry of the new owner has no time, as in Kubernetes; without `owned`, it has none.
     """
     entries = stored_entries(managed)
     if not entries:
@@ -294,7 +294,8 @@ def scaled_managed_fields(
             entry = entry.with_fields(difference(entry.fields, field))
         if entry.fields:
             remaining[identity] = entry
-    remaining.setdefault(own.identity, own)
+    if owned:
+        remaining.setdefault(own.identity, own)
     return encode_entries(remaining)
 
 

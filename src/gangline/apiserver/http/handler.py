@@ -36,7 +36,6 @@ from gangline.apiserver.http.body import (
 from gangline.apiserver.http.list import ListPage, list_page, parse_resource_version
 from gangline.apiserver.http.negotiation import (
     PLAIN_JSON,
-    PROTOBUF,
     Representation,
     check_accepted,
     error_representation,
@@ -373,8 +372,9 @@ class ApiHandler:
         if tag is not None and tag in http.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=page.headers)
         headers, body = {"Content-Type": page.content_type, **page.headers}, page.body
-        # kube-apiserver's aggregator answers for the groups: it has no indented JSON, and refuses nobody.
-        has_forms = http.path != GROUPS_PATH or error_representation(accept, {}).content_type == PROTOBUF
+        # kube-apiserver's aggregator answers for the groups: it has no indented JSON, and refuses few.
+        form = error_representation(accept, {}).content_type
+        has_forms = http.path != GROUPS_PATH or form != PLAIN_JSON.content_type or ";as=" in accept
         if page.is_object and page.content_type == PLAIN_JSON.content_type and has_forms:
             agent = http.headers.get("User-Agent", "")
             representation = negotiate(accept, http.query, now=self._clock.now, agent=agent, views=False)
@@ -574,7 +574,8 @@ class ApiHandler:
         options = await self._deletion_options(request)
         selection = Selection.from_query(request.query, request.served_kind.selectable_fields)
         page = list_page(self._registry.store, request.served_kind, request.info.namespace, request.query, selection)
-        await self._registry.delete_all(request.served_kind, page.records, options, request.user)
+        warnings = await self._registry.delete_all(request.served_kind, page.records, options, request.user)
+        request.warnings.extend(warnings)
         # As they were before: kube-apiserver returns the list that it has deleted.
         return self._list_response(request, representation, page)
 

@@ -137,7 +137,9 @@ class PartialMetadataView:
                 f"you requested {self._target}, but the requested object is a list ({kind.go_type}List)"
             )
         joined = b",".join([self._encode_item(item) for item in items])
-        return b"".join((self._list_head, msgspec.json.encode(metadata), b',"items":[', joined, b"]}"))
+        # As in kube-apiserver: no items are null here, though not in lists of whole objects.
+        listed = b"[%b]" % joined if joined else b"null"
+        return b"".join((self._list_head, msgspec.json.encode(metadata), b',"items":', listed, b"}"))
 
     def event_encoder(self, kind: ObjectKind) -> EventEncoder:
         def encode(event: str, body: ObjectBody) -> bytes:

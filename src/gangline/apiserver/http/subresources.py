@@ -23,10 +23,10 @@ from gangline.apiserver.errors import NamedKind, StatusError
 from gangline.apiserver.http.body import read_applied, report_applied_duplicates
 from gangline.apiserver.http.handler import ApiRequest, SubresourceHandler, api_response
 from gangline.apiserver.http.negotiation import Representation, negotiate
-from gangline.apiserver.http.patch import APPLY_PATCH, JSON_PATCH, check_patch_type, decode_patch
+from gangline.apiserver.http.patch import APPLY_PATCH, check_patch_type, patch_function
 from gangline.apiserver.http.query import check_write_options, deletion_options
 from gangline.apiserver.http.request_info import RequestVerb, query_flag
-from gangline.apiserver.patch.json_patch import deep_copy, json_patch, merge_patch
+from gangline.apiserver.patch.json_patch import deep_copy
 from gangline.apiserver.registry.catalog import FieldPath, ScalePaths, ServedKind
 from gangline.apiserver.registry.object_meta import check_namespace, check_object_key, ensure_metadata
 from gangline.apiserver.registry.registry import Registry
@@ -344,7 +344,7 @@ class ScaleHandler(_RegistryHandler):
             version = ensure_metadata(scale).get("resourceVersion")
             if version:
                 old["metadata"]["resourceVersion"] = version
-            _set_value(old, paths.spec, _desired_replicas(request.info.name, scale))
+            _set_value(old, paths.spec, _desired_replicas(request, scale))
             return old
 
         context = msgspec.structs.replace(request.write_context(), replicas_path=paths.spec)
@@ -372,7 +372,7 @@ class ScaleHandler(_RegistryHandler):
             check_object_key(request.served_kind, request.info.key, result.object)
             new = deep_copy(old)
             new["metadata"]["resourceVersion"] = ensure_metadata(result.object).get("resourceVersion")
-            _set_value(new, paths.spec, _desired_replicas(request.info.name, result.object))
+            _set_value(new, paths.spec, _desired_replicas(request, result.object))
             version = request.served_kind.resource.api_version
             managed = parent_managed_fields(before, result.managed_fields, api_version=version, path=path)
             return ApplyResult(new, managed, result.changed)
@@ -400,7 +400,8 @@ def scale_of(obj: JSON, paths: ScalePaths) -> JSON:
     spec, status = _value_at(obj, paths.spec), {"replicas": _value_at(obj, paths.status) or 0}
     selector = _value_at(obj, paths.selector)
     if isinstance(selector, Mapping):
-        selector = str(LabelSelector.from_json(selector))
+        by_labels = selector.keys() <= {"matchLabels", "matchExpressions"}
+        selector = str(LabelSelector.from_json(selector if by_labels else {"matchLabels": selector}))
     if selector:
         status["selector"] = selector
     scale: JSON = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata}
@@ -413,21 +414,25 @@ def _desired_scale(request: ApiRequest, raw: bytes, current: JSON) -> JSON:
         check_object_key(request.served_kind, request.info.key, scale)
         return scale
     check_patch_type(request.media_type, custom=request.served_kind.custom)
-    patch = decode_patch(raw)
-    patched: JSON = json_patch(current, patch) if request.media_type == JSON_PATCH else merge_patch(current, patch)
-    return patched
+    kind, validation = _subresource_kind("autoscaling", "v1", "Scale"), request.write_context().field_validation
+    patched = patch_function(kind, request.media_type, raw, validation=validation, warn=request.warnings.append)
+    return patched(current)
 
 
-def _desired_replicas(name: str, scale: JSON) -> int:
-    spec = scale.get("spec") or {}
-    replicas = (spec.get("replicas") or 0) if isinstance(spec, dict) else spec
-    if not isinstance(replicas, int) or isinstance(replicas, bool):
-        raise apierrors.bad_request("spec.replicas must be a whole number")
-    if replicas < 0:
-        detail = "must be greater than or equal to 0"
-        problem = FieldProblem(ProblemKind.INVALID, "spec.replicas", replicas, detail)
-        raise apierrors.invalid(NamedKind("autoscaling", "Scale", "scales"), name, [problem])
-    return replicas
+def _desired_replicas(request: ApiRequest, scale: JSON) -> int:
+    replicas: int = (scale.get("spec") or {}).get("replicas") or 0
+    if replicas >= 0:
+        return replicas
+    kind, field, detail = (
+        NamedKind("autoscaling", "Scale", "scales"),
+        "spec.replicas",
+        "must be greater than or equal to 0",
+    )
+    if request.served_kind.custom:
+        resource = request.served_kind.resource
+        kind = NamedKind(resource.group, resource.kind, resource.plural)
+        field, detail = f".{'.'.join(request.served_kind.scale_paths.spec)}", "should be a non-negative integer"
+    raise apierrors.invalid(kind, request.info.name, [FieldProblem(ProblemKind.INVALID, field, replicas, detail)])
 
 
 def _value_at(obj: JSON, steps: FieldPath) -> Any:

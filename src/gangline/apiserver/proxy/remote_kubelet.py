@@ -298,11 +298,11 @@ class KubeletSession:
             with suppress(ConnectionError):
                 await self._streams.send(self._ids["stdin"], data)
 
-    def close_input(self) -> None:
+    async def close_input(self) -> None:
         if "stdin" in self._ids:
             self._streams.finish(self._ids["stdin"])
 
-    def resize(self, width: int, height: int) -> None:
+    async def resize(self, width: int, height: int) -> None:
         if "resize" in self._ids:
             size = msgspec.json.encode({"Width": width, "Height": height})
             self._streams.send_soon(self._ids["resize"], size + b"\n")

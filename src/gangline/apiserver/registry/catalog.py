@@ -215,7 +215,6 @@ _RETURNS_DELETED_OBJECT: AbstractSet[tuple[str, str]] = frozenset(
         ("", "persistentvolumes"),
         ("", "pods"),
         ("", "podtemplates"),
-        ("", "replicationcontrollers"),
         ("", "resourcequotas"),
         ("", "serviceaccounts"),
         ("", "services"),

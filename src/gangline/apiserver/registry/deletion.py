@@ -217,21 +217,23 @@ class Deleter:
         records: Iterable[StoreRecord],
         options: DeletionOptions,
         user: UserInfo = SERVER_USER,
-    ) -> None:
-        """Delete these objects, as far as they are still there. Raises `StatusError`.
+    ) -> tuple[str, ...]:
+        """Delete these objects, as far as they are still there. Returns warnings. Raises `StatusError`.
 
         Several at once, so that they share commits: each commit waits for the disk.
         """
         context = WriteContext(dry_run=options.dry_run, user=user)
 
         refusals: list[StatusError] = []
+        warnings: dict[str, None] = {}
 
         async def delete_one(record: StoreRecord) -> None:
             path = split_path(record.path)
             if refusals:
                 return
             try:
-                await self._delete(context, served_kind, Key(path.namespace, path.name), options)
+                result = await self._delete(context, served_kind, Key(path.namespace, path.name), options)
+                warnings.update(dict.fromkeys(result.warnings))
             except StatusError as error:
                 if error.code != 404:
                     refusals.append(error)
@@ -239,6 +241,7 @@ class Deleter:
         await for_each(records, delete_one)
         if refusals:
             raise refusals[0]
+        return tuple(warnings)
 
     async def _commit(self, served_kind: ServedKind, record: StoreRecord, old: JSON, step: Deletion) -> WriteResult:
         if step.marked_object is not None and step.marked_object != old:

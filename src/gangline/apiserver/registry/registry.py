@@ -37,7 +37,7 @@ from gangline.apiserver.store.errors import StaleWrite
 from gangline.apiserver.store.records import StoreRecord, StoreWrite
 from gangline.apiserver.store.store import Store
 from gangline.base.clock import Clock
-from gangline.schema.typed.integers import with_integers
+from gangline.schema.typed.integers import set_go_numbers, with_integers
 
 
 class Registry:
@@ -142,7 +142,10 @@ class Registry:
         served_kind.strategy.prepare_for_create(body, now)
         problems = served_kind.strategy.validate(body)
         if problems:
-            raise apierrors.invalid(served_kind.resource, request.key.name, problems)
+            named = served_kind.strategy.problems_kind or served_kind.resource
+            raise apierrors.invalid(named, request.key.name, problems)
+        if served_kind.custom:
+            set_go_numbers(body)
         request.warnings.extend(served_kind.strategy.warnings(body, None))
         if self._warn_on_inert_kinds and served_kind.resource.inert_warning:
             request.warnings.append(served_kind.resource.inert_warning)
@@ -181,7 +184,10 @@ class Registry:
                 if not upsert:
                     raise apierrors.not_found(served_kind.resource, key.name)
                 body = transform(None)
-                object_meta.ensure_metadata(body).pop("resourceVersion", None)
+                metadata = object_meta.ensure_metadata(body)
+                metadata.pop("resourceVersion", None)
+                if uid := metadata.get("uid"):
+                    raise apierrors.uid_mismatch(served_kind.resource, key, uid, {"uid": ""})
                 return await self.create(context, served_kind, key.namespace, body)
             new = transform(decode_record(record, served_kind))
             object_meta.check_object_key(served_kind, key, new)
@@ -283,7 +289,10 @@ class Registry:
         await self._admission.admit(request)
         problems = prepare_and_validate(context.subresource, served_kind.strategy, new, old)
         if problems:
-            raise apierrors.invalid(served_kind.resource, request.key.name, problems)
+            named = served_kind.strategy.problems_kind or served_kind.resource
+            raise apierrors.invalid(named, request.key.name, problems)
+        if served_kind.custom:
+            set_go_numbers(new)
         request.warnings.extend(served_kind.strategy.warnings(new, old))
 
     async def _commit_object(self, request: AdmissionRequest, record: StoreRecord) -> bytes:

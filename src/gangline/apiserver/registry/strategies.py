@@ -25,6 +25,7 @@ _STRATEGIES: dict[tuple[str, str], type[Strategy]] = {
     ("", "LimitRange"): quota.LimitRangeStrategy,
     ("", "Endpoints"): endpoints.EndpointsStrategy,
     ("", "PodTemplate"): workloads.PodTemplateStrategy,
+    ("", "ReplicationController"): workloads.ReplicationControllerStrategy,
     ("apps", "Deployment"): workloads.DeploymentStrategy,
     ("apps", "ReplicaSet"): workloads.ReplicaSetStrategy,
     ("apps", "StatefulSet"): workloads.StatefulSetStrategy,

@@ -124,6 +124,8 @@ def managed_fields(context: WriteContext, served_kind: ServedKind, old: JSON | N
             manager=context.field_manager,
             api_version=served_kind.resource.api_version,
             path=[f"f:{step}" for step in context.replicas_path],
+            # Of a custom resource, kube-apiserver forgets who has scaled it.
+            owned=not served_kind.custom,
         )
     kind = served_kind.managed_kind(context.subresource)
     return updated_managed_fields(old, new, kind, manager=context.field_manager, now=now)

@@ -311,11 +311,11 @@ async def _copy_input(channels: Channels, command: CommandInput) -> None:
         if channel == STDIN:
             await command.write(data)
         elif channel == CLOSE and data == bytes((STDIN,)):
-            command.close_input()
+            await command.close_input()
         elif channel == RESIZE:
             with suppress(msgspec.DecodeError):
                 size = msgspec.json.decode(data, type=TerminalSize)
-                command.resize(size.width, size.height)
+                await command.resize(size.width, size.height)
 
 
 async def _discard_input(channels: Channels) -> None:

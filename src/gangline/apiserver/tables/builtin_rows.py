@@ -332,6 +332,11 @@ def _replication_controller_cells(obj: JSON, now: datetime) -> list[Any]:
     return [*_replica_cells(obj, now), _labels_text(field_at(obj, "spec", "selector"))]
 
 
+def _pod_template_cells(obj: JSON, now: datetime) -> list[Any]:
+    template = field_at(obj, "template")
+    return [object_name(obj), *_container_cells(template), _labels_text(field_at(template, "metadata", "labels"))]
+
+
 def _replica_cells(obj: JSON, now: datetime) -> list[Any]:
     return [
         object_name(obj),
@@ -541,6 +546,7 @@ _CELLS: Final[Mapping[str, Callable[[JSON, datetime], list[Any]]]] = MappingProx
         "PersistentVolumeClaim": _claim_cells,
         "Pod": pod_row.pod_cells,
         "PodDisruptionBudget": _disruption_budget_cells,
+        "PodTemplate": _pod_template_cells,
         "PriorityClass": _priority_class_cells,
         "ReplicaSet": _replica_set_cells,
         "ReplicationController": _replication_controller_cells,

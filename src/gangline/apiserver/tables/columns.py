@@ -205,6 +205,12 @@ PodDisruptionBudget
   Allowed Disruptions [integer]: Calculated number of pods that may be disrupted at this time.
   Age
 
+PodTemplate
+  Name
+  Containers: Names of each container in the template.
+  Images: Images referenced by each container in the template.
+  Pod Labels: The labels for the pod template.
+
 PriorityClass
   Name
   Value [integer]: value represents the integer value of this priority class. This is the actual priority that pods receive when they have the name of this class in their pod spec.

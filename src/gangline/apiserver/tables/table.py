@@ -54,13 +54,16 @@ _NO_HEADER = msgspec.Raw(b"null")
 
 
 def encode_table(api_version: str, metadata: JSON, printer: TablePrinter | None, rows: Sequence[JSON]) -> bytes:
-    """An encoded Table. Without a printer it has no column definitions, as in a watch after the first event."""
+    """An encoded Table. Without a printer it has no column definitions, as in a watch after the first event.
+
+    As in kube-apiserver, no rows are null where a kind has no columns of its own.
+    """
     value = {
         "kind": "Table",
         "apiVersion": api_version,
         "metadata": metadata,
         "columnDefinitions": _NO_HEADER if printer is None else printer.column_definitions,
-        "rows": rows,
+        "rows": rows or (None if printer is GENERIC_PRINTER else []),
     }
     return msgspec.json.encode(value)
 

@@ -204,8 +204,15 @@ def _condition_message(crd: JSON) -> str:
 
 def _set_condition(status: JSON, type_: str, value: str, reason: str, message: str, now: str) -> None:
     """Replace the condition of this type. Its transition time is kept while the value is the same."""
-    before = {condition.get("type"): condition for condition in status.get("conditions") or []}
-    old = before.pop(type_, None)
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or []}
+    old = conditions.get(type_)
     since = old["lastTransitionTime"] if old and old["status"] == value else now
-    condition = {"type": type_, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}
-    status["conditions"] = [*before.values(), condition]
+    # In its old place, if it had one.
+    conditions[type_] = {
+        "type": type_,
+        "status": value,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message,
+    }
+    status["conditions"] = [*conditions.values()]

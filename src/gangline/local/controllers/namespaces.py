@@ -12,7 +12,7 @@ from gangline.base.clock import Clock
 from gangline.local.controllers.key_worker import KeyWorker
 from gangline.local.registry_writes import edit_object, ignore_status, storage_kind
 
-NAMESPACE_CONTROLLER_CALL = WriteContext(field_manager="namespace-controller")
+NAMESPACE_CONTROLLER_CALL = WriteContext(field_manager="kube-controller-manager")
 INITIAL_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 ROOT_CA = "kube-root-ca.crt"
 ROOT_CA_DESCRIPTION = (

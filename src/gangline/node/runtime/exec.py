@@ -51,7 +51,7 @@ class ExecProcess:
                 self._pipes.writer.write(data)
                 await self._pipes.writer.drain()
 
-    def close_input(self) -> None:
+    async def close_input(self) -> None:
         if self._pipes.writer is None or self._pipes.writer.is_closing():
             return
         if self._pipes.terminal is not None:
@@ -60,7 +60,7 @@ class ExecProcess:
         else:
             self._pipes.writer.close()
 
-    def resize(self, width: int, height: int) -> None:
+    async def resize(self, width: int, height: int) -> None:
         if self._pipes.terminal is not None:
             termios.tcsetwinsize(self._pipes.terminal, (height, width))
 

@@ -35,6 +35,20 @@ def frame(kind: int, data: bytes) -> bytes:
     return bytes((kind,)) + len(data).to_bytes(4, "big") + data
 
 
+def split_frames(data: bytes) -> "tuple[list[tuple[int, bytes]], bytes]":
+    """The whole frames at the beginning of the data, and what follows them. ValueError: a frame is too long."""
+    found = []
+    while len(data) >= HEADER_BYTES:
+        end = HEADER_BYTES + int.from_bytes(data[1:HEADER_BYTES], "big")
+        if end > MAX_FRAME_BYTES:
+            raise ValueError("a frame is too long")
+        if len(data) < end:
+            break
+        found.append((data[0], data[HEADER_BYTES:end]))
+        data = data[end:]
+    return found, data
+
+
 class AttachClient:
     """One connection."""
 
@@ -53,17 +67,10 @@ class AttachClient:
             data = b""
         if not data:
             return None
-        self.received += data
-        found = []
-        while len(self.received) >= HEADER_BYTES:
-            length = int.from_bytes(self.received[1:HEADER_BYTES], "big")
-            if length > MAX_FRAME_BYTES:
-                return None
-            end = HEADER_BYTES + length
-            if len(self.received) < end:
-                break
-            found.append((self.received[0], self.received[HEADER_BYTES:end]))
-            self.received = self.received[end:]
+        try:
+            found, self.received = split_frames(self.received + data)
+        except ValueError:
+            return None
         return found
 
     def flush(self) -> bool:

@@ -183,7 +183,7 @@ def test_scaling_moves_the_replicas() -> None:
          "fieldsV1": {"f:spec": {"f:replicas": {}, "f:paused": {}}}}
     ]  # fmt: skip
     path = ("f:spec", "f:replicas")
-    after = scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path)
+    after = scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, owned=True)
     assert after[0] == {
         "manager": "hpa",
         "operation": "Update",
@@ -193,6 +193,7 @@ def test_scaling_moves_the_replicas() -> None:
         "subresource": "scale",
     }
     assert after[1]["fieldsV1"] == {"f:spec": {"f:paused": {}}}
+    assert scaled_managed_fields(managed, manager="hpa", api_version="apps/v1", path=path, owned=False) == after[1:]
 
 
 @pytest.mark.parametrize(

@@ -226,3 +226,23 @@ def test_data_of_a_revision_is_an_object_and_stays() -> None:
     assert revisions.validate_update(new, old) == []
     new["data"] = {"a": 2}
     assert [problem.field for problem in revisions.validate_update(new, old)] == ["data"]
+
+
+replication_controllers = strategy_for("", "ReplicationController")
+
+
+def test_replication_controller_takes_its_labels_and_its_selector_from_its_template() -> None:
+    controller = prepared(replication_controllers, {"spec": {"template": template()}})
+    assert (controller["spec"]["replicas"], controller["spec"]["selector"]) == (1, {"a": "b"})
+    assert controller["metadata"]["labels"] == {"a": "b"}
+    assert controller["spec"]["template"]["spec"]["restartPolicy"] == "Always"
+    assert replication_controllers.validate(controller) == []
+
+
+def test_replication_controller_needs_a_template_that_its_selector_matches() -> None:
+    assert fields(replication_controllers, {"spec": {}}) == ["spec.selector", "spec.template"]
+    other = {"spec": {"selector": {"x": "y"}, "template": template(restartPolicy="Never")}}
+    assert fields(replication_controllers, other) == [
+        "spec.template.metadata.labels",
+        "spec.template.spec.restartPolicy",
+    ]

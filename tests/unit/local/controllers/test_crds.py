@@ -80,7 +80,7 @@ async def test_scale_is_where_the_definition_says(plane: PlaneClient) -> None:
     await plane.call("PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": 5}}, media=MERGE)
     assert (await plane.call("GET", f"{WIDGETS}/w")).body["spec"] == {"size": 5}
     below = await plane.call("PATCH", f"{WIDGETS}/w/scale", {"spec": {"replicas": -1}}, media=MERGE)
-    assert (below.status, below.body["details"]["kind"]) == (422, "Scale")
+    assert (below.status, below.body["details"]["causes"][0]["field"]) == (422, ".spec.size")
 
 
 async def test_strategic_patch_is_not_for_custom_resources(plane: PlaneClient) -> None:

@@ -104,6 +104,6 @@ async def test_terminal_says_itself_what_cannot_be_run(target: ContainerTarget, 
 async def test_end_of_input_is_typed_on_a_terminal(target: ContainerTarget, clock: FakeClock) -> None:
     async with asyncio.timeout(WAIT), exec_command(target, ["cat"], clock, stdin=True, tty=True) as running:
         await running.write(b"hello\n")
-        running.close_input()
+        await running.close_input()
         assert set((await everything(running, 1)).split()) == {b"hello"}
         assert await running.wait() == 0

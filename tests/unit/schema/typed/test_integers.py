@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from gangline.schema.typed.integers import with_integers
+from gangline.schema.typed.integers import set_go_numbers, with_integers
 from gangline.schema.typed.openapi import builtin_type
 
 SERVICE = builtin_type("v1", "Service")
@@ -33,3 +34,13 @@ def test_whole_floats_become_integers_where_the_type_is_one(port: Any, expected:
 def test_all_else_stays_the_same(port: Any) -> None:
     before = service(port=port)
     assert with_integers(before, SERVICE) is before
+
+
+@pytest.mark.parametrize(
+    ("number", "stored"),
+    [(1.0, 1), (1000.0, 1000), (1.5, 1.5), (-2.0, -2), (1e16, 10**16), (12345678901234567890, 12345678901234567000)],
+)
+def test_numbers_of_custom_resources_are_stored_as_go_writes_them(number: float, stored: float) -> None:
+    obj = {"spec": {"list": [number, "1.0", True]}}
+    set_go_numbers(obj)
+    assert msgspec.json.encode(obj) == msgspec.json.encode({"spec": {"list": [stored, "1.0", True]}})

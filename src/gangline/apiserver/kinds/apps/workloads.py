@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets, StatefulSets and DaemonSets."""
+"""Deployments, ReplicaSets, StatefulSets, DaemonSets, and the older ReplicationControllers."""
 
 from typing import Any, ClassVar
 
@@ -26,11 +26,15 @@ class _WorkloadStrategy(Strategy):
 
     def prepare_for_create(self, obj: JSON, now: str) -> None:
         super().prepare_for_create(obj, now)
-        pod_strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
+        self._drop_disabled_fields(obj)
 
     def prepare_for_update(self, obj: JSON, old: JSON) -> None:
-        pod_strategy.drop_disabled_fields(obj["spec"]["template"]["spec"])
+        self._drop_disabled_fields(obj)
         super().prepare_for_update(obj, old)
+
+    def _drop_disabled_fields(self, obj: JSON) -> None:
+        if (template := obj["spec"].get("template")) is not None:
+            pod_strategy.drop_disabled_fields(template["spec"])
 
     def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return templates.validate_selector_immutable(obj["spec"], old["spec"])
@@ -41,7 +45,8 @@ class _WorkloadStrategy(Strategy):
             return warnings
         if old is None and self.prefixes_pod_names:
             warnings += templates.name_warnings(obj["metadata"].get("name", ""))
-        warnings += templates.template_warnings(obj["spec"]["template"], "spec.template.")
+        if (template := obj["spec"].get("template")) is not None:
+            warnings += templates.template_warnings(template, "spec.template.")
         return warnings
 
 
@@ -157,6 +162,40 @@ class ReplicaSetStrategy(_WorkloadStrategy):
         problems = validate_non_negative("spec.replicas", spec["replicas"])
         problems += validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
         return problems + _validate_replicated_spec(spec, "ReplicaSet")
+
+
+class ReplicationControllerStrategy(_WorkloadStrategy):
+    """The ancestor of ReplicaSets: its selector is a map of labels, and may change."""
+
+    struct = "core.v1.ReplicationController"
+    status_strategy = ReplicaSetStatusStrategy
+
+    def set_defaults(self, obj: JSON) -> None:
+        spec = obj["spec"]
+        spec.setdefault("replicas", 1)
+        if spec.get("template") is None:
+            return
+        super().set_defaults(obj)
+        if labels := spec["template"]["metadata"].get("labels"):
+            spec.setdefault("selector", dict(labels))
+            obj["metadata"].setdefault("labels", dict(labels))
+
+    def validate_content(self, obj: JSON) -> list[FieldProblem]:
+        spec = obj["spec"]
+        problems = validate_non_negative("spec.minReadySeconds", spec.get("minReadySeconds", 0))
+        if not spec.get("selector"):
+            problems.append(required("spec.selector"))
+        problems += validate_non_negative("spec.replicas", spec["replicas"])
+        template = spec.get("template")
+        if template is None:
+            return [*problems, required("spec.template")]
+        if (spec.get("selector") or {}).items() - template["metadata"].get("labels", {}).items():
+            problems.append(templates.selector_mismatch(template))
+        problems += templates.validate_pod_template(template, "spec.template")
+        return problems + templates.validate_always_restarts(spec, "ReplicationController")
+
+    def validate_transition(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        return []
 
 
 class StatefulSetStatusStrategy(StatusStrategy):
@@ -333,6 +372,11 @@ class DaemonSetStrategy(_WorkloadStrategy):
         before = int(old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION_ANNOTATION, "1"))
         changed = obj["spec"]["template"] != old["spec"]["template"]
         _set_template_generation(obj["metadata"], before + changed)
+
+    def validate_kind_update(self, obj: JSON, old: JSON) -> list[FieldProblem]:
+        # Unlike those of other workloads, a changed selector is reported before what is wrong with the rest.
+        problems = self.metadata.validate_update(obj, old) + self.validate_transition(obj, old)
+        return problems + self.validate_content(obj)
 
     def validate_content(self, obj: JSON) -> list[FieldProblem]:
         spec = obj["spec"]

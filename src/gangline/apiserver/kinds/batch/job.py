@@ -51,6 +51,12 @@ class JobMetadataRules(CoreMetadataRules):
 
 
 class JobStatusStrategy(StatusStrategy):
+    def prepare_for_update(self, obj: JSON, old: JSON) -> None:
+        super().prepare_for_update(obj, old)
+        if labels := obj["spec"]["template"]["metadata"].get("labels"):
+            # The default of a Job without labels, which only now has a template.
+            obj["metadata"].setdefault("labels", dict(labels))
+
     def validate_status(self, obj: JSON, old: JSON) -> list[FieldProblem]:
         return validate_job_status(obj, old)
 

@@ -6,6 +6,7 @@ Both strategies work on objects in the form of their own API version. The regist
 from collections.abc import Mapping
 
 from gangline.api.meta import JSON
+from gangline.apiserver.errors import NamedKind
 from gangline.apiserver.kinds.machinery import formats, metadata
 from gangline.apiserver.kinds.machinery.canonical import canonicalizer
 from gangline.apiserver.kinds.machinery.strategy import Strategy
@@ -75,6 +76,7 @@ class EventsV1Strategy(Strategy):
     """Events of `events.k8s.io/v1`: stricter, and only the series may change."""
 
     struct = "events.v1.Event"
+    problems_kind = NamedKind("", "Event", "events")
 
     def validate(self, obj: JSON) -> list[FieldProblem]:
         event = to_core_v1(obj)

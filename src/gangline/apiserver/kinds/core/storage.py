@@ -70,6 +70,9 @@ class PersistentVolumeClaimStrategy(Strategy):
         if not before.get("volumeName"):
             new.pop("volumeName", None)
             before.pop("volumeName", None)
+        if before.get("storageClassName") is None:
+            # A default class may be set later.
+            new.pop("storageClassName", None)
         if bound:
             new["resources"], before["resources"] = (
                 _resources_without_storage(new),

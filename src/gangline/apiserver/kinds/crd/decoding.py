@@ -43,12 +43,12 @@ def normalize_crd_spec(spec: JSON) -> None:
     """
     for version in _fill_nulls(spec, "versions"):
         version.setdefault("name", "")
+        if version.get("deprecated") is False:
+            del version["deprecated"]
         _fill_nulls(version, "additionalPrinterColumns")
         _fill_nulls(version, "selectableFields")
         root = (version.get("schema") or {}).get("openAPIV3Schema")
         if isinstance(root, dict):
-            for name in [name for name in root if name not in _schema_type().fields]:
-                del root[name]
             _check_open_schemas(root)
 
 
@@ -63,12 +63,15 @@ def _fill_nulls(parent: JSON, name: str) -> list[JSON]:
 
 def _check_open_schemas(root: JSON) -> None:
     # Iterative, and with few checks per schema, because definitions are large: a pod template alone has some 1,400 schemas.
+    known = _schema_type().fields.keys()
     pending: list[tuple[Any, JSON]] = [(root, root)]  # A schema, and the schema from which its errors are reported.
     while pending:
         part, host = pending.pop()
         if not isinstance(part, dict) or not _types_match(part) or not _rules_match(part):
             errors = type_errors(host, _schema_type())
             raise bad_request(_DECODE_ERROR_PREFIX + (errors[0] if errors else "a schema must be an object"))
+        for name in part.keys() - known:
+            del part[name]
         if _NESTED_KEYWORDS.isdisjoint(part):
             continue
         for name in _OPEN_KEYWORDS:

@@ -176,7 +176,7 @@ def _validate_owner_references(references: list[JSON], path: str) -> list[FieldP
 def _validate_owner_reference(reference: JSON, path: str) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
     version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
-    if not version.rpartition("/")[2]:
+    if not version.rpartition("/")[2] or version.count("/") > 1:
         problems.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
     problems += [
         invalid(f"{path}.{name}", "", "must not be empty")

@@ -16,6 +16,7 @@ new one.
 from typing import Any, ClassVar
 
 from gangline.api.meta import JSON
+from gangline.apiserver.errors import NamedKind
 from gangline.apiserver.kinds.machinery import formats
 from gangline.apiserver.kinds.machinery.canonical import Canonicalizer, canonicalizer
 from gangline.apiserver.kinds.machinery.metadata import CoreMetadataRules, MetadataRules
@@ -60,6 +61,8 @@ class Strategy:
     """Whether metadata.generation starts at 1 and grows by one with every changed spec."""
     name_errors: "ClassVar[staticmethod[[str], tuple[str, ...]]]" = staticmethod(formats.dns_subdomain_errors)
     """What is wrong with a name of an object of this kind."""
+    problems_kind: ClassVar[NamedKind | None] = None
+    """The kind that errors of validation name, where it is not that of the URL."""
     metadata_rules: ClassVar[type[MetadataRules]] = CoreMetadataRules
     status_strategy: ClassVar[type[StatusStrategy]] = StatusStrategy
 

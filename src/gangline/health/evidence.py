@@ -1,12 +1,13 @@
 """What two stack samples of a team say about each of its replicas. Pure."""
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
 
 from gangline.health.signs import IDLE_CORES, QUIET_BYTES, TeamSigns
-from gangline.stacks.activities import activity, waits_for_network
+from gangline.stacks.activities import SUBPROCESS_WAIT, activity, waits_for_network
 from gangline.stacks.frames import own_frames, places
 from gangline.stacks.groups import TEAM_KINDS, RankPlace, deciding_thread, rank_places
 from gangline.stacks.model import ProcessStack, RankStack
@@ -64,6 +65,8 @@ class RankEvidence(msgspec.Struct, frozen=True):
     is_slow_work: bool = False
     # It sleeps for a time that it has chosen itself, or waits for whatever may come, as a server does.
     is_asleep: bool = False
+    # It waits for bytes, perhaps those of a rank that computes: no frame says whether that is its team.
+    awaits_bytes: bool = False
     # CPU cores of all of its processes.
     cores: float = 0.0
 
@@ -87,10 +90,33 @@ def _rank_evidence(earlier: RankStack | None, later: RankStack, before: TeamSamp
     standing = [place for place in rank_places(later) if place.activity.kind not in TEAM_KINDS]
     state = _strongest(states) or _place_state(standing)
     line = after.signs.replica(name).last_line
+    computing = [one for one, doing in zip(later.processes, states, strict=True) if doing is RankActivity.COMPUTES]
     slow = bool(standing) and (bool(_SLOW_WORK.search(line)) or any(map(_is_slow_work, later.processes)))
+    slow = slow or _is_work_of_a_command(later.processes, computing)
     asleep = state is RankActivity.STANDS and all(map(_is_resting, standing))
+    receives = state is RankActivity.STANDS and all(_awaits_bytes(later.processes, place) for place in standing)
     used = sum(one.cpu_seconds - processes[one.pid].cpu_seconds for one in later.processes if one.pid in processes)
-    return RankEvidence(name, state, slow, asleep, max(used, 0.0) / seconds)
+    return RankEvidence(name, state, slow, asleep, receives, max(used, 0.0) / seconds)
+
+
+def _is_work_of_a_command(processes: Sequence[ProcessStack], computing: Sequence[ProcessStack]) -> bool:
+    """Whether all that computes was started as a command that the program waits for: a compiler, an archiver."""
+    waiting = {one.pid for one in processes if activity(one, deciding_thread(one)).verb == SUBPROCESS_WAIT}
+    parents = {one.pid: one.parent for one in processes}
+
+    def belongs(pid: int) -> bool:
+        # As many steps as there are processes: parents may form no circle, but this is what was read, not what is.
+        for _ in processes:
+            pid = parents.get(pid, 0)
+            if pid in waiting:
+                return True
+        return False
+
+    return bool(computing) and all(belongs(one.pid) for one in computing)
+
+
+def _awaits_bytes(processes: Sequence[ProcessStack], place: RankPlace) -> bool:
+    return any(one.pid == place.pid and waits_for_network(one, deciding_thread(one)) for one in processes)
 
 
 def _is_resting(place: RankPlace) -> bool:

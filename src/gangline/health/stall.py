@@ -254,8 +254,10 @@ def _finding(
         return None
     activities = {one.activity for one in evidence}
     if RankActivity.COMPUTES in activities:
-        stands = any(one.activity is RankActivity.STANDS and not one.is_asleep for one in evidence)
-        if not stands and still < _long_patience(state, settings):
+        standing = [one for one in evidence if one.activity is RankActivity.STANDS and not one.is_asleep]
+        # Those that wait for bytes may wait for the rank that computes.
+        computed = settings.patience if all(one.awaits_bytes for one in standing) else 0.0
+        if still < (computed if standing else _long_patience(state, settings)):
             return None
     groups = stack_groups(last.stacks)
     replicas = tuple(dict.fromkeys(name for group in odd_groups(groups) for name in group.replicas))

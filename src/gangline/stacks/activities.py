@@ -62,6 +62,7 @@ COLLECTIVES = (
     r"|(?:monitored_|effective_)?barrier|i?scatter\w*|i?gather\w*|i?reduce|send\w*|recv\w*|sendrecv|i?scan|synchronize|wait_all)"
 )
 _ANY = r".*"
+SUBPROCESS_WAIT = "wait for a subprocess"
 _TABLE = (
     # Teams: joining, then collectives.
     _frames(
@@ -137,7 +138,7 @@ _TABLE = (
     # Processes and threads of its own.
     _frames(r"torch/distributed/elastic/(?:agent|multiprocessing)/.*\.py", _ANY, "process", "wait for its processes"),
     _frames(r"torch/multiprocessing/spawn\.py", r"join|start_processes|spawn", "process", "wait for its processes"),
-    _frames(r"subprocess\.py", _ANY, "process", "wait for a subprocess"),
+    _frames(r"subprocess\.py", _ANY, "process", SUBPROCESS_WAIT),
     _frames(r"multiprocessing/(?:popen_\w+)\.py", r"poll|wait", "process", "wait for a process of its own"),
     _frames(r"multiprocessing/process\.py", r"join", "process", "wait for a process of its own"),
     _frames(
@@ -199,7 +200,7 @@ _CODE_TABLE: tuple[tuple[re.Pattern[str], ActivityKind, str], ...] = (
     ),
     (re.compile(r"\bos\.wait\w*\("), "process", "wait for a process of its own"),
     (re.compile(r"\bsignal\.(?:pause|sigwait)\w*\("), "sleep", "sleep"),
-    (re.compile(r"\.(?:accept|recv_into|recvfrom)\("), "network", "wait for the network"),
+    (re.compile(r"\.(?:accept|recv|recv_into|recvfrom|recvmsg)\("), "network", "wait for the network"),
     (re.compile(r"\binput\(|\bstdin\.read"), "lock", "wait for input"),
 )
 """What a source line does whose calls are made of C, so that no frame shows them."""

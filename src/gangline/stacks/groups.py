@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from gangline.stacks.activities import StackActivity, activity
+from gangline.stacks.activities import SUBPROCESS_WAIT, StackActivity, activity
 from gangline.stacks.frames import location, own_frames, place
 from gangline.stacks.model import Frame, ProcessStack, RankStack, ThreadStack
 
@@ -177,7 +177,8 @@ def deciding_thread(process: ProcessStack) -> ThreadStack:
     if not process.threads:
         return ThreadStack()
     main = next((one for one in process.threads if one.name == "MainThread"), process.threads[0])
-    if main.frames and activity(process, main).kind == "process":
+    doing = activity(process, main) if main.frames else None
+    if doing is not None and doing.kind == "process" and doing.verb != SUBPROCESS_WAIT:
         others = [one for one in process.threads if one is not main and own_frames(one.frames)]
         if others:
             return others[0]

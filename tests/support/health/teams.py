@@ -4,6 +4,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from gangline.health.evidence import TeamSample
 from gangline.health.settings import WatchSettings
 from gangline.health.signs import ObservedTime, ReplicaSigns, TeamSigns
@@ -28,6 +30,8 @@ class Doing(NamedTuple):
     is_stopped: bool = False
     # It waits for the CPU, which others use.
     wants_cpu: bool = False
+    # A command that it has started, which uses the CPU in its stead.
+    command: str = ""
 
 
 def own(function: str, line: int = 10, code: str = "") -> tuple[Frame, ...]:
@@ -58,8 +62,12 @@ SAVES = Doing(library("torch/serialization.py", "save"), cores=0.02)
 SAVES_BY_NAME = Doing(own("save_checkpoint", code="time.sleep(240)"))
 EVALUATES = Doing(own("evaluate"), cores=1.0, moves=True)
 RECEIVES = Doing(library("socket.py", "readinto", caller="get_data"), cores=0.001, wakeups=10)
+RECEIVES_NOTHING = Doing(own("read_exactly", code="part = peer.recv(wanted)"))
 STANDS_IN_SOCKET = Doing(library("socket.py", "readinto", caller="get_data"))
 IN_TENSORFLOW = Doing(library("tensorflow/python/eager/execute.py", "quick_execute"))
+COMPILES_IN_A_COMMAND = Doing(
+    library("subprocess.py", "wait", caller="build"), cores=1.0, command="cc1plus kernels.cpp"
+)
 DOWNLOADS = Doing(library("urllib/request.py", "urlopen", caller="get_data"), cores=0.05, bytes=5_000_000)
 
 
@@ -178,17 +186,27 @@ def _stacks(team: Team, program: float, used: Mapping[str, float]) -> tuple[Rank
 
 
 def _rank_stack(number: int, name: str, doing: Doing, program: float, used: float) -> RankStack:
-    frames = doing.frames
+    frames, computes = doing.frames, doing.cores > 0.5
     if doing.moves:
         first = frames[0]
         frames = (Frame(first.function, first.file, first.line + int(program * 7) % 13, code=first.code), *frames[1:])
     thread = ThreadStack(
-        frames, "MainThread", 100 + number, active=doing.cores > 0.5, wakeups=int(doing.wakeups * program)
+        frames,
+        "MainThread",
+        100 + number,
+        active=computes and not doing.command,
+        wakeups=int(doing.wakeups * program),
     )
     # A thread that measures something every few seconds is in most programs.
     monitor = ThreadStack(own("heartbeat", 40 + int(program) % 3), "Thread-1", 500 + number)
-    state = "T" if doing.is_stopped else "R" if doing.cores > 0.5 or doing.wants_cpu else "S"
-    process = ProcessStack(
+    state = "T" if doing.is_stopped else "R" if computes or doing.wants_cpu else "S"
+    main = ProcessStack(
         100 + number, "python train.py", (thread, monitor), "py-spy", state, rank=number, cpu_seconds=used
     )
-    return RankStack(name, number, f"job-{name}", (process,))
+    if not doing.command:
+        return RankStack(name, number, f"job-{name}", (main,))
+    child = ProcessStack(
+        900 + number, doing.command, (ThreadStack(active=True),), "proc", "R", main.pid, cpu_seconds=used
+    )
+    waiting = msgspec.structs.replace(main, state="S", cpu_seconds=0.0)
+    return RankStack(name, number, f"job-{name}", (waiting, child))

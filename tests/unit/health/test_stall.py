@@ -12,6 +12,7 @@ from support.builders.stacks import all_reduce, process, rank
 from support.health.teams import (
     ALL_REDUCE,
     COMPILES,
+    COMPILES_IN_A_COMMAND,
     DOWNLOADS,
     EVALUATES,
     FILE_LOCK,
@@ -21,6 +22,7 @@ from support.health.teams import (
     ONE_LONG_CALL,
     READS,
     RECEIVES,
+    RECEIVES_NOTHING,
     SAVES,
     SAVES_BY_NAME,
     SERVES,
@@ -55,6 +57,16 @@ HEALTHY = {
     ),
     "rank 0 compiles, the other waits": Team(
         pair(then((COMPILES, 1500), last=TRAINS), then((WAITS, 1500), last=TRAINS)), steps=every(5, start=1500)
+    ),
+    "rank 0 compiles by a command, the other waits for a lock on a file": Team(
+        pair(then((COMPILES_IN_A_COMMAND, 500), last=TRAINS), then((FILE_LOCK, 500), last=TRAINS)),
+        steps=every(5, start=500),
+        lines=[1, 2],
+    ),
+    "rank 0 computes in one call, the other waits for its bytes": Team(
+        pair(then((ONE_LONG_CALL, 500), last=TRAINS), then((RECEIVES_NOTHING, 500), last=TRAINS)),
+        steps=every(5, start=500),
+        lines=[1, 2],
     ),
     "silent steps of 5 minutes, each one call": Team(pair(always(ONE_LONG_CALL)), steps=every(300)),
     "silent steps of 5 minutes that somebody plays by sleeping": Team(pair(always(SLEEPS)), steps=every(300)),
@@ -189,6 +201,13 @@ def test_a_hang_is_found_within_two_minutes(name: str) -> None:
     assert (found, blamed) == (reason, replicas)
     assert message.startswith("no progress for ")
     assert played.recoveries == []
+
+
+def test_one_rank_that_computes_for_ever_is_found_though_the_other_only_waits_for_bytes() -> None:
+    lives = pair(then((TRAINS, 60), last=ONE_LONG_CALL), then((TRAINS, 60), last=RECEIVES_NOTHING))
+    ((at, _, message, _),) = play(Team(lives, steps=every(1, 60)), HOUR).stalls
+    assert 600 <= at - 60 <= 800
+    assert "worker-1 (rank 1) waits for the network (train.py:10)" in message
 
 
 def test_a_hang_says_who_stands_where() -> None:

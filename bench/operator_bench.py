@@ -2,8 +2,9 @@
 
 Every run has a real kube-apiserver of its own, whose etcd syncs every write to the disk, a fresh operator, and pods that
 run as soon as they are there. The sides: gangline; gangline with one service for a whole job; the peer as it is shipped;
-the peer with the rate limit of its clients lifted and 10 threads; and a raw client that POSTs the same pods and
-services, 32 in flight. Their order alternates from round to round. Exits with 1 when a promised ratio is missed.
+the peer with the rate limit of its clients lifted and 10 threads; a raw client that POSTs the same pods and
+services, 32 in flight; and, if it is asked for, the floor: beside the jobs that all sides get, the same requests as ours,
+known beforehand, so that nothing has to be read or decided. Their order alternates from round to round. Exits with 1 when a promised ratio is missed.
 """
 
 import argparse
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench import neighbours
-from bench.joblife import Namespace, Workload, marks, namespace, post_all, session_of
+from bench.joblife import KINDS, Namespace, Workload, marks, namespace, post_all, session_of
 from bench.measure import Figures, concluded, cpu_seconds, machine, median, seconds, show, size, times
 from bench.servers import cpu
 
@@ -38,6 +39,7 @@ from support.cluster.operators import (
 from support.servers.real import HOST, KUBERNETES_VERSION, LoggedProcess, RealServer, find_assets, free_ports
 
 RAW = "raw client, 32 in flight"
+FLOOR = "our requests, known beforehand"
 SIDES: Mapping[str, OperatorProgram] = {
     one.name: one for one in (GANGLINE_OPERATOR, GANGLINE_PER_JOB_SERVICES, KUBEFLOW_LIFTED, KUBEFLOW)
 }
@@ -48,13 +50,16 @@ SHORT = {
     "lifted": KUBEFLOW_LIFTED.name,
     "peer": KUBEFLOW.name,
     "raw": RAW,
+    "floor": FLOOR,
 }
 WORKLOADS = ("1x500", "100x2", "500x2")
 NEIGHBOURS = "neighbours"
 OPERATOR = "operator"  # the user that is counted
+RAW_STATUSES = 12  # in flight, as our operator has them
 SETTLES, LONGEST = 1.5, 60.0  # seconds without a request; events trickle long after the last job is active
 READS, WRITES = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
 Bodies = list[tuple[str, bytes]]
+Statuses = dict[str, bytes]  # by the path of the job
 
 
 def main() -> int:
@@ -91,7 +96,13 @@ def _arguments() -> argparse.Namespace:
         help=f"what to submit, or {NEIGHBOURS}: one slow or broken job beside small ones "
         f"(all: {' '.join((*WORKLOADS, NEIGHBOURS))})",
     )
-    parser.add_argument("--operators", nargs="+", choices=SHORT, default=list(SHORT), help="the sides (all)")
+    parser.add_argument(
+        "--operators",
+        nargs="+",
+        choices=SHORT,
+        default=[name for name in SHORT if name != "floor"],
+        help="the sides (all but floor)",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (3)")
     parser.add_argument("--kind", choices=("TFJob", "PyTorchJob"), default="TFJob", help="of the jobs (TFJob)")
     parser.add_argument("--patience", type=float, default=240, help="seconds for one run at most (240)")
@@ -124,13 +135,15 @@ class Rounds:
     def __init__(self, folder: Path, work: Workload, asked: argparse.Namespace) -> None:
         self._folder, self._work, self._asked = folder, work, asked
         self._bodies: Bodies = []
+        self._statuses: Statuses = {}
 
     def measure(self) -> Figures:
         found: dict[str, list[Figures]] = {name: [] for name in self._asked.operators}
         for turn in range(self._asked.rounds):
             for name in _order(self._asked.operators, turn):
                 place = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
-                found[name].append(self._raw(place) if name == RAW else self._run(SIDES[name], place))
+                run = self._raw(place) if name == RAW else self._floor(place) if name == FLOOR else None
+                found[name].append(run or self._run(SIDES[name], place))
                 print(f"  {self._work}, round {turn + 1}, {name}: {_in_short(found[name][-1])}", flush=True)
         return {name: middle(many) | {"runs": many} for name, many in found.items()}
 
@@ -138,25 +151,26 @@ class Rounds:
         with measured_server(folder) as server:
             flags = as_installed() if operator in OURS else ()
             with run_operator(operator, server, folder, kubeconfig=as_operator(server), extra=flags) as process:
-                found, bodies = asyncio.run(self._submit(server, process))
-            self._bodies = self._bodies or bodies
+                found, bodies, statuses = asyncio.run(self._submit(server, process))
+            if operator in OURS or not self._bodies:
+                self._bodies, self._statuses = bodies, statuses
             return found
 
-    async def _submit(self, server: RealServer, process: LoggedProcess) -> tuple[Figures, Bodies]:
+    async def _submit(self, server: RealServer, process: LoggedProcess) -> tuple[Figures, Bodies, Statuses]:
         work = self._work
         async with session_of(server, server.token) as session:
             await warm_up(session, work.kind)
             async with namespace(session, "bench", work.kind) as place:
                 used, around = Usage(process.pid), Around(server)
                 since, began = time.time(), time.perf_counter()
-                await place.submit([f"job-{number:04d}" for number in range(work.jobs)], work.pods)
+                await place.submit(job_names(work), work.pods)
                 submitted = time.perf_counter() - began
                 reached = await place.wait_for(lambda: all_active(place, work), self._asked.patience)
                 active = time.perf_counter() if reached else None
                 await settled(server)
                 found = marks(place, work, began, active) | used.figures() | around.figures()
                 found |= {"submitted": submitted, "requests": requests(server, since)}
-            return found, await same_bodies(session, "bench")
+            return found, await same_bodies(session, "bench"), await same_statuses(session, "bench", work.kind)
 
     def _raw(self, folder: Path) -> Figures:
         """The same objects, as fast as the server takes them. Nothing here owns them: there is no job."""
@@ -180,11 +194,35 @@ class Rounds:
             found = marks(place, work, began, active) | around.figures()
             return found | {"requests": requests(server, since)}
 
+    def _floor(self, folder: Path) -> Figures:
+        """The jobs, and what our operator wrote for them, by a client that has nothing to read and nothing to decide."""
+        with measured_server(folder) as server:
+            install_crds(server, GANGLINE_OPERATOR.crds())
+            return asyncio.run(self._write_all(server))
+
+    async def _write_all(self, server: RealServer) -> Figures:
+        work = self._work
+        async with (
+            session_of(server, server.token) as session,
+            session_of(server, f"{OPERATOR}-token") as raw,
+            namespace(session, "bench", work.kind) as place,
+        ):
+            around = Around(server)
+            since, began = time.time(), time.perf_counter()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(place.submit(job_names(work), work.pods))
+                group.create_task(post_all(raw, sorted(self._bodies, key=_job_of)))
+                group.create_task(write_statuses(raw, place, work, self._statuses))
+                reached = await place.wait_for(lambda: all_active(place, work), self._asked.patience)
+                active = time.perf_counter() if reached else None
+            found = marks(place, work, began, active) | around.figures()
+            return found | {"requests": requests(server, since)}
+
 
 def _order(names: Sequence[str], turn: int) -> list[str]:
-    """To and fro; the raw client comes last in the first round, because it sends what the others made."""
+    """To and fro; what sends what others made comes last in the first round."""
     if turn == 0:
-        return sorted(names, key=lambda name: name == RAW)
+        return sorted(names, key=lambda name: name in (RAW, FLOOR))
     return list(reversed(names)) if turn % 2 else list(names)
 
 
@@ -211,6 +249,48 @@ async def same_bodies(session: Any, name: str) -> Bodies:
             meta = {key: item["metadata"][key] for key in kept if key in item["metadata"]}
             bodies.append((path, json.dumps({"metadata": meta, "spec": item["spec"]}).encode()))
     return bodies
+
+
+async def same_statuses(session: Any, name: str, kind: str) -> Statuses:
+    """The statuses of all jobs, as they could be written again."""
+    path = f"/apis/kubeflow.org/v1/namespaces/{name}/{KINDS[kind][0]}"
+    async with session.get(path) as response:
+        items = (await response.json())["items"]
+    return {
+        f"{path}/{item['metadata']['name']}/status": json.dumps({"status": item["status"]}).encode() for item in items
+    }
+
+
+def _job_of(post: tuple[str, bytes]) -> str:
+    """What sorts requests by job, as an operator makes them."""
+    return str(json.loads(post[1])["metadata"]["name"])
+
+
+async def write_statuses(session: Any, place: Namespace, work: Workload, statuses: Statuses) -> None:
+    """The status of each job, as soon as its pods run."""
+    waiting, slots = dict(statuses), asyncio.Semaphore(RAW_STATUSES)
+    headers = {"Content-Type": "application/merge-patch+json"}
+
+    async def write(path: str, body: bytes) -> None:
+        async with slots, session.patch(path, data=body, headers=headers) as response:
+            if response.status != 200:
+                raise RuntimeError(f"PATCH {path}: {response.status} {(await response.text())[:300]}")
+            await response.read()
+
+    async with asyncio.TaskGroup() as group:
+        while waiting:
+            for path in list(waiting):
+                if _runs(place, path.split("/")[-2], work):
+                    group.create_task(write(path, waiting.pop(path)))
+            await asyncio.sleep(0.01)
+
+
+def _runs(place: Namespace, job: str, work: Workload) -> bool:
+    return all(f"{job}-worker-{number}" in place.running for number in range(work.pods))
+
+
+def job_names(work: Workload) -> list[str]:
+    return [f"job-{number:04d}" for number in range(work.jobs)]
 
 
 # The server and what is read of it
@@ -256,19 +336,24 @@ def requests(server: RealServer, since: float) -> dict[str, int]:
 async def settled(server: RealServer) -> None:
     """Until the operator asks for nothing more: what it is late with belongs to the work.
 
-    The watch over hangs reads signs of life for as long as jobs run, a few a second. They do not count here.
+    The watch over hangs reads signs of life for as long as jobs run, a few a second, and its Lease is renewed. They do not
+    count here.
     """
     file, ends = server.directory.parent / "audit.log", time.perf_counter() + LONGEST
     since = time.perf_counter()
     with file.open() as log:
+        rest = ""
         while time.perf_counter() < min(since + SETTLES, ends):
-            if any(not _is_sign_of_life(line) for line in log):
+            # The last line may be written only in part.
+            *lines, rest = (rest + log.read()).split("\n")
+            if not all(map(_goes_on_for_ever, lines)):
                 since = time.perf_counter()
             await asyncio.sleep(0.1)
 
 
-def _is_sign_of_life(line: str) -> bool:
-    return '"subresource":"log"' in line or '"apiGroup":"metrics.k8s.io"' in line
+def _goes_on_for_ever(line: str) -> bool:
+    """Whether it is a sign of life that was read, or the operator's Lease."""
+    return any(word in line for word in ('"subresource":"log"', '"apiGroup":"metrics.k8s.io"', '"resource":"leases"'))
 
 
 def _stamp(moment: float) -> str:

@@ -98,6 +98,10 @@ async def test_jobs_are_changed_watched_and_refused_in_the_servers_own_words(
         await sdk.scale_job("j", 3)
         await sdk.suspend_job("j")
     assert states[-1] == 3
+    await sdk.update_job({"spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4}}}, "j")
+    with pytest.raises(ValueError, match="replicas: j may have 1 to 4 of Worker, not 5"):
+        await sdk.scale_job("j", 5)
+    assert (await sdk.scale_job("j", 4)).replicas["Worker"] == 4
     assert (await cluster.get(PyTorchJob, Key(real_namespace, "j"))).spec.run_policy.suspend
     with pytest.raises(TrainingError, match="Master must have exactly 1 replica"):
         await sdk.update_job({"spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 2}}}}, "j")

@@ -219,9 +219,19 @@ class AsyncTrainingClient(ConditionCalls, PodCalls):
         job_kind: str | None = None,
         replica_type: str = "Worker",
     ) -> Job:
-        """Set the number of replicas of a replica type."""
+        """Set the number of replicas of a replica type.
+
+        Raises `ValueError` for more or fewer workers than the elastic policy of a PyTorchJob allows.
+        """
         kind = self._resolved_kind(job_kind)
         canonical_type = _canonical_replica_type(kind, replica_type)
+        if kind.kind == "PyTorchJob":
+            # Imported here: few programs scale a job.
+            from gangline.summary.actions import elastic_refusal
+
+            job = await self.get_job(name, namespace, kind.kind)
+            if refusal := elastic_refusal(job.to_dict()["spec"], canonical_type, replicas):
+                raise ValueError(f"replicas: {name} {refusal}")
         body = {"spec": {kind.replicas: {canonical_type: {"replicas": replicas}}}}
         return await self.update_job(body, name, namespace, kind.kind)
 

@@ -272,7 +272,7 @@ def _frame_activity(thread: ThreadStack) -> StackActivity:
     # The source line counts if all that it calls is C.
     detail = _library_activity(thread.frames[:at])
     if detail is None and own and all(frame.native for frame in thread.frames[:at]):
-        detail = _code_activity(own[0])
+        detail = _code_activity(own[0], thread)
     if detail is not None and detail.kind == "run":
         # A library that computes and talks to its team within the same call: C or the kernel knows which.
         detail = _native_activity(thread.frames[:at]) or _team_wait(detail, thread) or detail
@@ -301,8 +301,12 @@ def _library_activity(frames: Sequence[Frame]) -> StackActivity | None:
     return None
 
 
-def _code_activity(frame: Frame) -> StackActivity | None:
-    return next(_table_matches(_CODE_TABLE, frame.code), None)
+def _code_activity(frame: Frame, thread: ThreadStack) -> StackActivity | None:
+    """What the source line does. If it does several things, the kernel knows which of them it is at."""
+    matches = list(_table_matches(_CODE_TABLE, frame.code))
+    by_kernel = next(_table_matches(_WAIT_CHANNELS, thread.wait_channel), None)
+    at = [match for match in matches if by_kernel is not None and match.kind == by_kernel.kind]
+    return next(iter(at or matches), None)
 
 
 def _native_activity(frames: Sequence[Frame]) -> StackActivity | None:

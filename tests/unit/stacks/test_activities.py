@@ -71,6 +71,15 @@ def test_calls_into_c_are_read_from_the_source_line(code: str, text: str) -> Non
     assert words(*own_stack(code=code)) == text
 
 
+@pytest.mark.parametrize(
+    ("channel", "text"),
+    [("futex_wait_queue", "waits for a lock"), ("hrtimer_nanosleep", "sleeps"), ("", "sleeps")],
+)
+def test_of_a_line_with_several_calls_the_kernel_knows_the_one_that_waits(channel: str, text: str) -> None:
+    one = process(own_stack(code="first.acquire(); time.sleep(1); second.acquire()"), channel=channel)
+    assert activity(one, one.threads[0]).text() == text
+
+
 def test_data_is_read_whatever_the_dataset_does_meanwhile() -> None:
     socket = frame("readinto", f"{LIB}/socket.py", 700)
     assert words(socket, *reading()) == "reads data"
